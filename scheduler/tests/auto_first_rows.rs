@@ -5,12 +5,14 @@ mod common;
 
 use base::{BatchKind, BatchPlan, Nanos, Time, TokenCount};
 use common::{Memory, item, submission};
+use scheduler::decision::HeadStartTrade;
 use scheduler::{CostModel, Policy, Reason, Scheduler, SchedulerConfig};
 
 /// A step as it was planned.
 #[derive(Debug)]
 struct Planned {
     reason: Reason,
+    trade: Option<HeadStartTrade>,
     plan: BatchPlan,
 }
 
@@ -92,10 +94,12 @@ impl Desk {
     fn step(&mut self) -> Option<Planned> {
         self.now += 1;
         let plan = self.scheduler.plan(Time(self.now))?;
-        let reason = self.scheduler.last_decision().reason;
+        let decision = self.scheduler.last_decision();
+        let (reason, trade) = (decision.reason, decision.head_start);
+        assert_eq!(trade.is_some(), reason == Reason::FirstRows, "what was traded is said");
         self.scheduler.apply(&self.memory.step(&plan), Time(self.now));
         assert_eq!(self.scheduler.check_invariants(), Ok(()));
-        Some(Planned { reason, plan })
+        Some(Planned { reason, trade, plan })
     }
 
     /// All steps until nothing is left.
@@ -175,7 +179,11 @@ fn where_mixing_costs_beside_any_rows_first_rows_decode_alone_under_what_auto_be
         _ => 52_000_000,
     });
     // Prompts 13.6 s, outputs 0.58 s, bases of four steps 0.208 s.
-    assert!(spent.sum::<u64>() <= 14_388_000_000 / 50, "two hundredths of its time");
+    let allowed = Nanos(14_388_000_000 / 50);
+    let trade = HeadStartTrade { allowed, spent: Nanos(spent.sum()) };
+    assert!(trade.spent <= allowed, "two hundredths of its time: {trade}");
+    let last = steps.iter().rfind(|step| step.is_first()).and_then(|step| step.trade);
+    assert_eq!(last, Some(trade));
     let after = steps.iter().position(|step| !step.is_first()).expect("most rows are no first ones");
     assert!(steps[after].prompts() > 400, "then steps are full");
     assert!(steps.iter().all(|step| step.plan.kind() != BatchKind::Mixed));

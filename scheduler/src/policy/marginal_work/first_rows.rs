@@ -21,7 +21,7 @@ use crate::breakdown::{PriorityParts, WorkTime};
 use crate::cache_view::CacheView;
 use crate::choice::Choice;
 use crate::cost::FEW_SEQUENCES;
-use crate::decision::Reason;
+use crate::decision::{HeadStartTrade, Reason};
 use crate::policy::view::RelQueryView as _;
 use crate::remaining::PlannedRelQuery;
 
@@ -42,7 +42,9 @@ pub(crate) enum FirstRows {
 /// First rows that go first, for as long as there is something to spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeadStart {
-    /// What there is to spend.
+    /// What there was to spend.
+    allowed: Nanos,
+    /// What is left of it.
     left: Nanos,
     /// Prompt tokens of other rows that ride in each of their steps; 0: they decode alone.
     beside: u64,
@@ -71,10 +73,11 @@ impl Scheduler {
         match state {
             FirstRows::Running(head_start) if runs => self.decode_first_rows(id, head_start),
             // Those that decoded alone have ended: more may, of what is left.
-            FirstRows::Running(head_start) => self.prefill_first_rows(id, head_start.left),
+            FirstRows::Running(HeadStart { allowed, left, .. }) => self.prefill_first_rows(id, allowed, left),
             FirstRows::Untried if !runs => {
                 let left = u128::from(self.time_alone(id).0) * u128::from(share) / 1_000;
-                self.prefill_first_rows(id, Nanos(u64::try_from(left).unwrap_or(u64::MAX)))
+                let left = Nanos(u64::try_from(left).unwrap_or(u64::MAX));
+                self.prefill_first_rows(id, left, left)
             }
             FirstRows::Untried | FirstRows::Over => None,
         }
@@ -95,8 +98,8 @@ impl Scheduler {
         }
     }
 
-    /// Prefills first rows, if there is enough to spend for their steps too.
-    fn prefill_first_rows(&mut self, id: RelQueryId, left: Nanos) -> Option<Choice> {
+    /// Prefills first rows, if there is enough left to spend for their steps too.
+    fn prefill_first_rows(&mut self, id: RelQueryId, allowed: Nanos, left: Nanos) -> Option<Choice> {
         let alone = self.time_alone(id);
         let relquery = &self.relqueries[&id];
         let (waiting, ended) = (relquery.waiting_len(), relquery.finished.rows);
@@ -127,21 +130,29 @@ impl Scheduler {
             prefill.saturating_add(self.ride_cost(*beside).saturating_mul(steps)) <= left.0
         };
         let way = ways.into_iter().flatten().find(fits).filter(|_| steps > 0 && waiting > 1);
-        let first_rows = match way {
-            Some((beside, prefill)) => FirstRows::Running(HeadStart {
-                left: left.saturating_sub(Nanos(prefill)),
-                beside,
-                ended: ended + admission.rows.len() as u64,
-            }),
-            None => FirstRows::Over,
+        let Some((beside, prefill)) = way else {
+            self.relqueries.get_mut(&id)?.first_rows = FirstRows::Over;
+            return None;
         };
-        self.relqueries.get_mut(&id)?.first_rows = first_rows;
-        way.map(|_| Choice { reason: Reason::FirstRows, prefill: admission.rows, decodes: false })
+        let left = left.saturating_sub(Nanos(prefill));
+        let ended = ended + admission.rows.len() as u64;
+        self.go_first(id, HeadStart { allowed, left, beside, ended });
+        Some(Choice { reason: Reason::FirstRows, prefill: admission.rows, decodes: false })
+    }
+
+    /// Keeps how far the first rows are, and says so.
+    fn go_first(&mut self, id: RelQueryId, head_start: HeadStart) {
+        let HeadStart { allowed, left, .. } = head_start;
+        let trade = HeadStartTrade { allowed, spent: allowed.saturating_sub(left) };
+        self.telemetry.decision.head_start = Some(trade);
+        if let Some(relquery) = self.relqueries.get_mut(&id) {
+            relquery.first_rows = FirstRows::Running(head_start);
+        }
     }
 
     /// The first rows take a step, if there is enough to spend for it.
     fn decode_first_rows(&mut self, id: RelQueryId, head_start: HeadStart) -> Option<Choice> {
-        let HeadStart { left, beside, ended } = head_start;
+        let HeadStart { left, beside, ended, .. } = head_start;
         let is_over = self.relqueries[&id].finished.rows >= ended || beside > 0 && !self.rides();
         if is_over || self.ride_cost(beside) > left.0 {
             self.relqueries.get_mut(&id)?.first_rows = FirstRows::Over;
@@ -157,7 +168,7 @@ impl Scheduler {
         };
         let tokens = choice.prefill.iter().map(|row| u64::from(row.take)).sum();
         let left = left.saturating_sub(Nanos(self.ride_cost(tokens)));
-        self.relqueries.get_mut(&id)?.first_rows = FirstRows::Running(HeadStart { left, ..head_start });
+        self.go_first(id, HeadStart { left, ..head_start });
         Some(choice)
     }
 
