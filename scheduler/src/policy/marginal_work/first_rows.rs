@@ -17,15 +17,12 @@ use base::{Nanos, RelQueryId, ServiceClass, TokenCount};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Budget};
-use crate::breakdown::{PriorityParts, WorkTime};
-use crate::cache_view::CacheView;
+use crate::breakdown::PriorityParts;
 use crate::choice::Choice;
 use crate::cost::FEW_SEQUENCES;
 use crate::decision::{HeadStartTrade, Reason};
-use crate::policy::view::RelQueryView as _;
-use crate::remaining::PlannedRelQuery;
 
-use super::work::{marginal_work, whole_prompt};
+use super::work::whole_prompt;
 
 /// How far a relQuery is with its first rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -199,7 +196,7 @@ impl Scheduler {
     /// The base of a full step of the others' prompts, which goes beside decodes where many rows' steps mix.
     fn full_base(&self) -> u64 {
         let cost = &self.estimates.cost;
-        match self.mixes(cost.mixing_saves()) {
+        match self.config.policy.cuts_prompts() && self.mixes(cost.mixing_saves()) {
             true => cost.mixed_base(self.config.step_tokens_max).0,
             false => cost.prefill_base.0,
         }
@@ -230,20 +227,5 @@ impl Scheduler {
         let bases = self.estimates.cost.decode_base.0.saturating_mul(steps);
         let prompt = whole_prompt(&self.estimates.cost, &work);
         Nanos(prompt.0.saturating_add(work.output.0).saturating_add(bases))
-    }
-
-    /// The work that is left of the relQuery (O3), whatever its priority is made of.
-    fn work_left(&mut self, id: RelQueryId) -> WorkTime {
-        let Some(relquery) = self.relqueries.get_mut(&id) else { return WorkTime::default() };
-        let mut seen = PlannedRelQuery {
-            cache: CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config),
-            config: &self.config,
-            cost: &self.estimates.cost,
-            lengths: &self.estimates.lengths,
-            half_life: &self.estimates.half_life,
-            relquery,
-        };
-        let (work, capacity) = (seen.work(), seen.capacity());
-        marginal_work(&self.estimates.cost, &work, capacity)
     }
 }
