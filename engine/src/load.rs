@@ -156,8 +156,9 @@ fn assemble(
     };
     let dtype = sharded.dtype();
     let (isa, kv, ranks) = (sharded.cpu().isa(), sharded.kv(), sharded.count());
-    let activations = gpus.is_some() || isa.rounds_activations();
-    let rounds = revision::Rounds { activations, halves: gpus.is_none() && isa.multiplies_halves() };
+    let rounds =
+        revision::Rounds { activations: sharded.rounds_activations(), halves: sharded.multiplies_halves() };
+    let rounds_queries = gpus.is_some() || isa.rounds_activations();
     drop(weights);
     let text = Arc::new(text);
     let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: sharded.kv_bytes(config)? };
@@ -172,7 +173,7 @@ fn assemble(
         vocab: u32::try_from(model.vocab).expect("read_config bounds every extent"),
         revision: revision
             ^ revision::rounding_mark((stored, dtype), rounds, config.quantize, ranks)
-            ^ revision::kv_mark(kv, rounds.activations)
+            ^ revision::kv_mark(kv, rounds_queries)
             ^ (u128::from(gpus.is_some()) << 100),
         kv_blocks: u32::try_from(executor.pool_shape().blocks).expect("the pool has at most u32::MAX blocks"),
         host_kv_blocks: u32::try_from(executor.tier_blocks()).expect("nor has the tier more"),

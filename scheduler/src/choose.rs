@@ -64,6 +64,45 @@ impl Scheduler {
         Choice { reason, prefill, decodes: true }
     }
 
+    /// Whether a prompt that is cut is computed on: by the policy, or by [`Self::complete_cut_prompts`].
+    pub(crate) fn continues_prompts(&self) -> bool {
+        self.config.policy.cuts_prompts() || self.serves_auto
+    }
+
+    /// Of prompts that are cut, as much as one step may compute.
+    pub(crate) fn cut_prompts(&self) -> Vec<Admitted> {
+        let mut left = self.config.step_tokens_max.0;
+        let mut partials = Vec::new();
+        for (relquery, index, missing) in self.partial_prefills() {
+            let take = missing.min(u32::try_from(left).unwrap_or(u32::MAX));
+            left -= u64::from(take);
+            partials.extend((take > 0).then_some(Admitted { relquery, index, take }));
+        }
+        partials
+    }
+
+    /// Under `auto`, where first rows' steps have cut a prompt and the policy in force takes prompts whole: the rest of
+    /// it, and waiting prompts of the first relQuery beside it, as many as fit. `None` where no prompt is cut.
+    pub(crate) fn complete_cut_prompts(&mut self) -> Option<Choice> {
+        if !self.serves_auto || self.config.policy.cuts_prompts() {
+            return None;
+        }
+        let mut prefill = self.cut_prompts();
+        if prefill.is_empty() {
+            return None;
+        }
+        let taken: u64 = prefill.iter().map(|partial| u64::from(partial.take)).sum();
+        let left = self.config.step_tokens_max.0.saturating_sub(taken);
+        let mut admission = Admission::new(Budget { tokens: left, ..self.prefill_budget() });
+        self.promise(&mut admission, &prefill);
+        let admission = self.offer_waiting(admission, &self.offers(true));
+        // The first row of an admission is taken even if it is larger: here it has no step to itself.
+        if admission.tokens <= left {
+            prefill.extend(admission.rows);
+        }
+        Some(Choice { reason: Reason::PrefillFirst, prefill, decodes: false })
+    }
+
     /// Decodes because nothing can be prefilled. If nothing runs either, the memory an admission
     /// leaves free is given up: a row that fits the pool must be able to run.
     pub(crate) fn decode_all(&mut self) -> Choice {

@@ -108,6 +108,22 @@ pub struct Loss {
     pub sequences: Nanos,
 }
 
+/// What a relQuery that is alone gives so that its first rows end early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HeadStartTrade {
+    /// By how much its last row may end later.
+    pub allowed: Nanos,
+    /// By how much it does by the cost model, after this step.
+    pub spent: Nanos,
+}
+
+impl std::fmt::Display for HeadStartTrade {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (spent, allowed) = (self.spent.as_seconds(), self.allowed.as_seconds());
+        write!(f, "its last row ends {spent:.6} s later so far, of {allowed:.6} s that it may")
+    }
+}
+
 /// The last planning.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
@@ -135,6 +151,8 @@ pub struct Decision {
     pub delta: Option<Delta>,
     /// What the trade-off is made of.
     pub trade: Option<Trade>,
+    /// What first rows cost, in a step in which they go first.
+    pub head_start: Option<HeadStartTrade>,
     /// The first waiting relQuery, those of the step's prefill, those that run.
     pub touched: Truncated<Touched>,
     /// Rows that gave up their blocks.
@@ -160,6 +178,9 @@ impl std::fmt::Display for Decision {
             let (loss, gain) = (Nanos(delta.running).as_seconds(), Nanos(delta.waiting).as_seconds());
             let sign = if delta.reading == DeltaReading::Figure8 { '-' } else { '+' };
             write!(f, "; delta = {loss:.6} {sign} {gain:.6} s")?;
+        }
+        if let Some(head_start) = self.head_start {
+            write!(f, "; {head_start}")?;
         }
         if !self.preempted.is_empty() {
             write!(f, "; preempted {} rows", self.preempted.len())?;

@@ -9,7 +9,7 @@ use base::{Nanos, StepId, Time};
 use serde::Serialize;
 
 use crate::breakdown::PriorityParts;
-use crate::decision::{Decision, Loss, Touched};
+use crate::decision::{Decision, HeadStartTrade, Loss, Touched};
 use crate::paper_variant::DeltaReading;
 use crate::truncated::Truncated;
 
@@ -30,6 +30,9 @@ pub struct Explanation {
     pub relqueries: Truncated<Touched>,
     /// The trade-off, in the transitional case.
     pub delta: Option<DeltaParts>,
+    /// What first rows cost, in a step in which they go first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_start: Option<HeadStartTrade>,
     /// Rows that gave up their blocks.
     pub preempted: usize,
 }
@@ -92,6 +95,7 @@ impl Decision {
             decode,
             relqueries: self.touched.clone(),
             delta,
+            head_start: self.head_start,
             preempted: self.preempted.len(),
         }
     }
@@ -115,6 +119,9 @@ impl fmt::Display for Explanation {
         left_out(f, "  ", self.relqueries.left_out)?;
         if let Some(delta) = &self.delta {
             writeln!(f, "  {delta}")?;
+        }
+        if let Some(head_start) = &self.head_start {
+            writeln!(f, "  {head_start}")?;
         }
         if self.preempted > 0 {
             writeln!(f, "  {} rows gave up their memory", self.preempted)?;

@@ -226,8 +226,8 @@ impl Scheduler {
                 }
             }
         }
-        // Only a policy that continues chunks may make one; hits may be fewer than admission saw.
-        let end = match self.config.policy.cuts_prompts() {
+        // Only who continues chunks may make one; hits may be fewer than admission saw.
+        let end = match self.continues_prompts() {
             true => row.behind(take),
             false => row.total(),
         };

@@ -105,6 +105,8 @@ use timers::Timers;
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
+    /// Whether `auto` names the policy in force: what holds under `auto` does whichever that is.
+    serves_auto: bool,
     relqueries: BTreeMap<RelQueryId, RelQuery>,
     queues: Queues,
     kv: KvState,
@@ -173,9 +175,11 @@ struct Counters {
 impl Scheduler {
     /// An idle scheduler.
     pub fn new(config: SchedulerConfig, cost: CostModel) -> Result<Self, ConfigError> {
+        let serves_auto = config.policy == Policy::Auto;
         let config = config.resolved(&cost);
         config.validate()?;
         Ok(Self {
+            serves_auto,
             kv: KvState {
                 hasher: Hasher::new(config.prefix_hash_key),
                 ledger: Ledger::new(config.kv_blocks, config.host_kv_blocks, config.host_kv_reused_only),

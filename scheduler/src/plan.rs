@@ -28,7 +28,8 @@ impl Scheduler {
         self.telemetry.decision.running_rows = self.queues.running_rows;
         self.telemetry.decision.running_relqueries = self.queues.running.len() as u32;
         loop {
-            let choice = self.trial().unwrap_or_else(|| (self.config.policy.rules().choose)(self));
+            let choice = self.trial().or_else(|| self.first_rows()).or_else(|| self.complete_cut_prompts());
+            let choice = choice.unwrap_or_else(|| (self.config.policy.rules().choose)(self));
             self.telemetry.decision.reason = choice.reason;
             self.note_touched(&choice.prefill);
             over(Phase::Chosen);

@@ -48,7 +48,7 @@ impl Scheduler {
             0 => self.kv.ledger.available(),
             _ => budget.free_blocks.saturating_sub(self.decode_need()),
         };
-        let cuts = self.config.policy.cuts_prompts();
+        let cuts = self.continues_prompts();
         let mut admission = Admission::new(Budget { tokens: left, free_blocks, cuts, ..budget });
         self.promise(&mut admission, &prefill);
         let view = CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config);

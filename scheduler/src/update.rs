@@ -5,8 +5,11 @@ use base::{Nanos, RelQueryId, StepId};
 
 use crate::Scheduler;
 use crate::admit::Admitted;
+use crate::breakdown::WorkTime;
 use crate::cache_view::CacheView;
 use crate::decision::Touched;
+use crate::policy::marginal_work::work::marginal_work;
+use crate::policy::view::RelQueryView as _;
 use crate::priority::RelQueryKey;
 use crate::remaining::PlannedRelQuery;
 use crate::truncated::Truncated;
@@ -46,6 +49,21 @@ impl Scheduler {
         if counts {
             self.count_work(breakdown.work());
         }
+    }
+
+    /// The work that is left of a relQuery (O3), whatever its priority is made of.
+    pub(crate) fn work_left(&mut self, id: RelQueryId) -> WorkTime {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return WorkTime::default() };
+        let mut seen = PlannedRelQuery {
+            cache: CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config),
+            config: &self.config,
+            cost: &self.estimates.cost,
+            lengths: &self.estimates.lengths,
+            half_life: &self.estimates.half_life,
+            relquery,
+        };
+        let (work, capacity) = (seen.work(), seen.capacity());
+        marginal_work(&self.estimates.cost, &work, capacity)
     }
 
     /// Remembers, for whoever asks why the step is what it is, what was looked at: the first waiting

@@ -22,8 +22,8 @@ const PREFILL_PROMPTS: [u32; 4] = [1, 2, 4, 8];
 /// Sequences of the measured decode steps, beside the most that there are.
 const DECODE_SEQUENCES: [u32; 4] = [1, 4, 16, 32];
 /// Prompt tokens of the measured mixed steps of few rows, and how many rows: as many as first rows have prompts ride
-/// with them, and as many as they are.
-const FEW_TOKENS: [u32; 4] = [32, 64, 128, 256];
+/// with them, and as many as they are. First come those of the race's relQuery, which a slow model has time for alone.
+const FEW_TOKENS: [u32; 4] = [64, 32, 128, 256];
 const FEW_ROWS: u32 = 4;
 /// Prompt tokens of the other mixed steps, which have all the rows there are.
 const MIXED_TOKENS: [u32; 5] = [64, 128, 256, 512, 1_024];
@@ -94,12 +94,18 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
     let few = MixedSteps {
         rows: width_max.min(FEW_ROWS),
         tokens: &FEW_TOKENS,
+        prompts: PromptTime::Line,
         repetitions: FEW_REPETITIONS,
         until: FEW_UNTIL,
     };
     let few = few.measure(&mut harness, (room, aside), &lines, &mut samples)?;
-    let all =
-        MixedSteps { rows: width_max, tokens: &MIXED_TOKENS, repetitions: REPETITIONS, until: MIXED_UNTIL };
+    let all = MixedSteps {
+        rows: width_max,
+        tokens: &MIXED_TOKENS,
+        prompts: PromptTime::Measured,
+        repetitions: REPETITIONS,
+        until: MIXED_UNTIL,
+    };
     let all = all.measure(&mut harness, (room, aside), &lines, &mut samples)?;
     harness.finish()?;
     let mixed_hidden = all.median().unwrap_or(0);
@@ -116,16 +122,27 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
 struct MixedSteps<'a> {
     /// Rows that decode in them.
     rows: u32,
-    /// Prompt tokens, smallest first.
+    /// Prompt tokens, those first that are measured in any case.
     tokens: &'a [u32],
+    prompts: PromptTime,
     /// How often each, where there is time.
     repetitions: usize,
     until: Nanos,
 }
 
+/// What the prompts of a mixed step would take in a step of their own.
+#[derive(Clone, Copy)]
+enum PromptTime {
+    /// What a prefill of them just before it takes.
+    Measured,
+    /// What the line says. A processor computes a few tens of tokens in less: they wait for the weights to be read, which
+    /// a line takes for a base. Prompts that ride with few rows are such, and spare a full step what the line says.
+    Line,
+}
+
 impl MixedSteps<'_> {
-    /// Measures them, prompts going to the `aside` places from `first` on, each beside a prefill and a decode of the
-    /// same work just before it.
+    /// Measures them, prompts going to the `aside` places from `first` on, each behind a decode of as many rows and, where
+    /// that is measured, a prefill of as many tokens.
     fn measure(
         &self,
         harness: &mut Harness<'_>,
@@ -138,8 +155,12 @@ impl MixedSteps<'_> {
         for tokens in self.tokens.iter().copied().filter(|tokens| tokens.div_ceil(prompt) <= aside) {
             let mut pairs = Vec::new();
             while pairs.is_empty() || pairs.len() < self.repetitions && harness.spent() < self.until {
+                let prefill = match self.prompts {
+                    PromptTime::Measured => harness.prefill(first, tokens)?,
+                    PromptTime::Line => lines.prefill(TokenCount(u64::from(tokens))),
+                };
                 pairs.push(Pair {
-                    prefill: harness.prefill(first, tokens)?,
+                    prefill,
                     decode: harness.decode(self.rows)?,
                     mixed: harness.mixed(self.rows, first, tokens)?,
                 });

@@ -47,10 +47,20 @@ fn of_rows(template: u64, own: impl Iterator<Item = i64>, output: u64) -> Trace 
 
 /// Replays it under `marginal-work`, whose last row may end so many thousandths later.
 pub fn measure(trace: &Trace, config: &ReplayConfig, permille: u32) -> Result<RowEnds, SimError> {
+    measure_under(Policy::MarginalWork, trace, config, permille)
+}
+
+/// The same under another policy.
+pub fn measure_under(
+    policy: Policy,
+    trace: &Trace,
+    config: &ReplayConfig,
+    permille: u32,
+) -> Result<RowEnds, SimError> {
     let marginal_work =
         MarginalWorkConfig { first_rows_permille: permille, ..config.scheduler.marginal_work.clone() };
     let scheduler = SchedulerConfig { marginal_work, ..config.scheduler.clone() };
-    let replay = replay(trace, Policy::MarginalWork, &ReplayConfig { scheduler, ..config.clone() })?;
+    let replay = replay(trace, policy, &ReplayConfig { scheduler, ..config.clone() })?;
     let ended = replay.progress.first();
     let first = ended.and_then(|one| one.first_row()).unwrap_or_default();
     Ok(RowEnds { first: first.0 as f64 / 1e9, last: replay.summary.makespan })

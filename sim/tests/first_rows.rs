@@ -4,7 +4,7 @@
 use scheduler::{Policy, Steps};
 use sim::ReplayConfig;
 use sim::auto::{Judge, choose};
-use sim::first_rows::{alone, measure, race};
+use sim::first_rows::{alone, measure, measure_under, race};
 use sim::regret::machines;
 use sim::trace::{Trace, TraceRelQuery};
 use sim::watch::Unwatched;
@@ -91,4 +91,19 @@ fn where_mixing_costs_beside_many_rows_prompts_ride_beside_few() {
     let (first, last) = over_without(&race(), &config);
     assert!(first < 0.25, "first row at {first:.3} of the time");
     assert!((0.99..=1.02).contains(&last), "last row {last:.4} times");
+}
+
+#[test]
+fn where_auto_names_a_published_policy_first_rows_are_early_all_the_same() {
+    // Mixing costs more than it saves beside any rows: `auto` begins with `relserve`, and first rows decode alone.
+    let mut config = machine("llama-125m f32");
+    config.cost.mixed_hidden = -3_000_000;
+    config.scheduler.fairness = Some(true);
+    assert_eq!(Policy::Auto.resolved(&config.cost), Policy::RelServe);
+    let trace = alone(50, 10);
+    let under = |policy, permille| measure_under(policy, &trace, &config, permille).expect("a replay");
+    let [off, on] = [0, 20].map(|permille| under(Policy::Auto, permille));
+    assert!(on.first < 0.25 * off.last, "{on:?} with, {off:?} without");
+    assert!((0.99..=1.02).contains(&(on.last / off.last)), "{on:?} with, {off:?} without");
+    assert_eq!(under(Policy::RelServe, 20), off, "named itself it has none");
 }

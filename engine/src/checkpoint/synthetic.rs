@@ -17,6 +17,7 @@ use crate::checkpoint::fused::fused;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::gguf::convert::Conversion;
 use crate::checkpoint::gguf::write::GgufWriter;
+use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::safetensors::{INDEX_FILE, SINGLE_FILE};
 use crate::checkpoint::shapes::expected_tensors;
 use crate::checkpoint::synthetic_text;
@@ -29,6 +30,8 @@ pub struct Synthetic {
     pub config: ModelConfig,
     /// Type of the stored weights.
     pub dtype: Dtype,
+    /// Type of the stored embedding, where that is another.
+    pub embedding_dtype: Option<Dtype>,
     /// Number of weight files; with more than one there is an index.
     pub shards: usize,
     /// Which weights.
@@ -94,7 +97,7 @@ impl Synthetic {
                 theta: if family == Family::Gemma3 { 500.0 } else { 10_000.0 },
             }),
         };
-        Self { config, dtype: Dtype::F32, shards: 1, seed }
+        Self { config, dtype: Dtype::F32, embedding_dtype: None, shards: 1, seed }
     }
 
     /// A Llama of 134 million parameters, the usual shape of a "125M" model: what steps of a small model
@@ -181,6 +184,7 @@ impl Synthetic {
     pub fn weights(&self) -> MapWeights {
         let mut random = SplitMix64(self.seed);
         let mut weights = MapWeights::default();
+        let embedding = weight(&model_names(self.config.family).embedding);
         for (name, shape) in expected_tensors(&self.config) {
             let count: usize = shape.iter().product();
             let (middle, spread) = match (shape.as_slice(), name.ends_with(".bias")) {
@@ -191,7 +195,8 @@ impl Synthetic {
                 _ => (0.0, 1.0),
             };
             let values: Vec<f32> = (0..count).map(|_| middle + spread * random.signed_unit()).collect();
-            weights.insert(&name, self.dtype, &shape, &values);
+            let dtype = self.embedding_dtype.filter(|_| name == embedding).unwrap_or(self.dtype);
+            weights.insert(&name, dtype, &shape, &values);
         }
         weights
     }

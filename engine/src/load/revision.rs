@@ -14,7 +14,7 @@ const EXACT_SINGLES: u128 = 1 << 96;
 /// Products of half floats, sums of a few of which round as such.
 const HALVES: u128 = 1 << 97;
 
-/// What the kernels of a product round before they multiply.
+/// What products round before they multiply, any of them: layers may be stored in another type than the embedding.
 #[derive(Clone, Copy)]
 pub(super) struct Rounds {
     /// Activations, to bf16, where weights are kept as bf16.
@@ -43,8 +43,8 @@ pub(super) fn rounding_mark(
         // Its vocabulary may be in eight bits.
         Some(Quantize::Q4) => 32 | FINE_ACTIVATIONS,
         Some(Quantize::Q8Wide) => 64,
-        None if kept == Dtype::Bf16 && rounds.activations => 4,
-        None if kept != Dtype::F32 && rounds.halves => HALVES,
+        None if rounds.activations => 4,
+        None if rounds.halves => HALVES,
         None => 0,
     };
     weights | activations | ((ranks as u128 - 1) << 8)
@@ -67,14 +67,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_to_round_has_a_mark_of_its_own_where_it_rounds() {
+    fn each_way_to_round_has_a_mark_of_its_own_whatever_the_embedding_is_kept_as() {
         let whole = Rounds { activations: false, halves: false };
-        let pairs = Rounds { activations: true, ..whole };
-        let halves = Rounds { halves: true, ..whole };
-        let marks = |dtype| [whole, pairs, halves].map(|it| rounding_mark((dtype, dtype), it, None, 1));
-        assert_eq!(marks(Dtype::F32), [0; 3]);
-        assert_eq!(marks(Dtype::F16), [0, 0, HALVES], "pairs are of bf16 alone");
-        let [none, of_pairs, of_halves] = marks(Dtype::Bf16);
-        assert!(none == 0 && of_pairs != 0 && of_halves != 0 && of_pairs != of_halves);
+        let [pairs, halves] = [Rounds { activations: true, ..whole }, Rounds { halves: true, ..whole }];
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let marks = [whole, pairs, halves].map(|it| rounding_mark((dtype, dtype), it, None, 1));
+            assert_eq!(marks, [0, 4, HALVES], "{dtype:?}");
+        }
     }
 }

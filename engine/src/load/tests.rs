@@ -170,6 +170,27 @@ fn kernels_that_round_activations_are_another_revision_and_missing_ones_are_refu
 }
 
 #[test]
+fn an_embedding_in_single_precision_hides_no_layers_that_round() {
+    let single = Synthetic::tiny(Family::Llama, 1);
+    let layers = Synthetic {
+        dtype: Dtype::Bf16,
+        embedding_dtype: Some(Dtype::F32),
+        ..Synthetic::tiny(Family::Llama, 1)
+    };
+    for (synthetic, rounds_some) in [(&single, false), (&layers, true)] {
+        let folder = written(synthetic);
+        let revision = |isa| {
+            let config = EngineConfig { isa: Some(isa), ..small() };
+            load_dir(folder.path(), &config, &Arc::default()).expect("it is available").info.revision
+        };
+        for isa in Isa::available() {
+            let rounds = rounds_some && (isa.rounds_activations() || isa.multiplies_halves());
+            assert_eq!(revision(isa) != revision(Isa::Portable), rounds, "{isa:?}, {rounds_some}");
+        }
+    }
+}
+
+#[test]
 fn a_broken_checkpoint_or_setting_gives_no_engine_and_says_why() {
     let error = |folder: &Path, config: &EngineConfig| match load_dir(folder, config, &Arc::default()) {
         Ok(_) => panic!("it must be refused"),

@@ -10,6 +10,7 @@ use super::gpu_logits::GpuLogits;
 use super::rank::{HiddenStates, Rank, RankWeights};
 use crate::checkpoint::{Dtype, ModelConfig};
 use crate::decoder::{Decoder, Workspace};
+use crate::device::Cpu;
 use crate::device::cpu::TopK;
 use crate::device::cuda::GpuError;
 use crate::pool::{KvPool, PoolShape};
@@ -32,6 +33,14 @@ impl RankWeights for Decoder {
         self.dtype()
     }
 
+    fn rounds_activations(&self) -> bool {
+        self.rounds_activations()
+    }
+
+    fn multiplies_halves(&self) -> bool {
+        self.multiplies_halves()
+    }
+
     fn kv(&self) -> KvFormat {
         self.kv()
     }
@@ -49,8 +58,7 @@ impl RankWeights for Decoder {
     }
 
     fn start(self: Arc<Self>, shape: PoolShape) -> Result<Box<dyn Rank>, GpuError> {
-        let (mut pool, work) = (KvPool::new(shape), Workspace::default());
-        self.cpu().run(|| pool.fault_in());
+        let (pool, work) = (handed_out(shape, self.cpu()), Workspace::default());
         Ok(Box::new(CpuRank { decoder: self, pool, tier: None, work }))
     }
 }
@@ -92,7 +100,7 @@ impl Rank for CpuRank {
     }
 
     fn add_tier(&mut self, tier: PoolShape) -> Result<(), GpuError> {
-        self.tier = Some(KvPool::new(tier));
+        self.tier = Some(handed_out(tier, self.decoder.cpu()));
         Ok(())
     }
 
@@ -104,6 +112,13 @@ impl Rank for CpuRank {
     fn gpu_logits(&mut self) -> Option<GpuLogits<'_>> {
         None
     }
+}
+
+/// A pool whose pages the system has handed out, to all threads of the device at once.
+fn handed_out(shape: PoolShape, cpu: &Cpu) -> KvPool {
+    let mut pool = KvPool::new(shape);
+    cpu.run(|| pool.fault_in());
+    pool
 }
 
 /// Hidden states as the decoder gives them, slot by slot, with those before all slots' targets in front of those
@@ -124,4 +139,42 @@ fn targets_first(states: Vec<f32>, width: usize, slots: &[Slot]) -> Vec<f32> {
     }
     first.append(&mut sampled);
     first
+}
+
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Synthetic;
+    use crate::checkpoint::config::Family;
+    use crate::decoder::LoadOptions;
+    use crate::settings::Keep;
+
+    #[test]
+    fn the_pages_of_a_tier_are_handed_out_when_it_is_added() {
+        let shape = PoolShape {
+            format: KvFormat::F32,
+            layers: 2,
+            kv_heads: 2,
+            head_dim: 8,
+            block_tokens: 16,
+            blocks: 256,
+        };
+        let mut tried = KvPool::new(shape);
+        let before = tried.pages();
+        tried.fault_in();
+        // Systems that cannot, or do not say, have nothing to try.
+        let Some((0, all)) = before.filter(|(_, all)| tried.pages() == Some((*all, *all))) else { return };
+        let model = Synthetic::tiny(Family::Llama, 3);
+        let cpu = Arc::new(Cpu::new(Some(2)).expect("threads start"));
+        let options = LoadOptions { cpu, keep: Keep::default() };
+        let decoder = Decoder::load(&model.config, &model.weights(), options).expect("a valid model");
+        let mut rank = CpuRank {
+            decoder: Arc::new(decoder),
+            pool: KvPool::new(shape),
+            tier: None,
+            work: Workspace::default(),
+        };
+        rank.add_tier(shape).expect("there is memory");
+        assert_eq!(rank.tier.expect("it was added").pages(), Some((all, all)));
+    }
 }

@@ -29,6 +29,14 @@ impl RankWeights for GpuDecoder {
         self.dtype()
     }
 
+    fn rounds_activations(&self) -> bool {
+        self.dtype() == Dtype::Bf16
+    }
+
+    fn multiplies_halves(&self) -> bool {
+        false
+    }
+
     fn kv(&self) -> KvFormat {
         self.kv()
     }

@@ -126,6 +126,16 @@ impl ShardedModel {
         self.weights[0].dtype()
     }
 
+    /// Whether a product of it rounds activations to bf16.
+    pub fn rounds_activations(&self) -> bool {
+        self.weights[0].rounds_activations()
+    }
+
+    /// Whether a matrix of it is kept as half floats, to which products round activations.
+    pub fn multiplies_halves(&self) -> bool {
+        self.weights[0].multiplies_halves()
+    }
+
     /// What keys and values are kept as.
     pub fn kv(&self) -> KvFormat {
         self.weights[0].kv()

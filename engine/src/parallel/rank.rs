@@ -24,6 +24,12 @@ pub(super) trait RankWeights: Send + Sync {
     /// What weights are kept as that are not in fewer bits.
     fn dtype(&self) -> Dtype;
 
+    /// Whether a product of them rounds activations to bf16.
+    fn rounds_activations(&self) -> bool;
+
+    /// Whether a matrix of them is kept as half floats, to which products round activations.
+    fn multiplies_halves(&self) -> bool;
+
     /// What keys and values are kept as.
     fn kv(&self) -> KvFormat;
 

@@ -57,6 +57,16 @@ impl KvPool {
         }
     }
 
+    /// How many of its pages the system has handed out, and how many there are; `None` where it does not say.
+    #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+    pub(crate) fn pages(&self) -> Option<(usize, usize)> {
+        match &self.memory {
+            PoolMemory::Singles(memory) => memory.pages(),
+            PoolMemory::Pairs(memory) => memory.pages(),
+            PoolMemory::Bytes(memory) => memory.pages(),
+        }
+    }
+
     /// Its extents.
     #[inline]
     pub fn shape(&self) -> PoolShape {

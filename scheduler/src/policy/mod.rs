@@ -88,6 +88,7 @@ struct Traits {
     is_prioritised: bool,
     is_fair: bool,
     bounds_tail: bool,
+    shows_first_rows: bool,
     reads_the_paper: bool,
     age_times: u64,
     prompts: Prompts,
@@ -102,6 +103,7 @@ impl Traits {
             is_prioritised: false,
             is_fair: false,
             bounds_tail: false,
+            shows_first_rows: false,
             reads_the_paper: false,
             age_times: 1,
             prompts: Prompts::Whole,
@@ -169,6 +171,7 @@ impl Policy {
             Self::MarginalWork => Traits {
                 is_fair: true,
                 bounds_tail: true,
+                shows_first_rows: true,
                 prompts: Prompts::WholeOrCut,
                 ..Traits::prioritised("marginal-work", "marginal-work")
             },
@@ -214,6 +217,12 @@ impl Policy {
     /// Whether it bounds the longest latency by the one that first come, first served would have.
     pub(crate) fn bounds_tail(self) -> bool {
         self.traits().bounds_tail
+    }
+
+    /// Whether first rows of a relQuery that is alone end early under it, whoever names it
+    /// ([`MarginalWorkConfig::first_rows_permille`](marginal_work::MarginalWorkConfig::first_rows_permille)).
+    pub(crate) fn shows_first_rows(self) -> bool {
+        self.traits().shows_first_rows
     }
 
     /// How many times as long as the settings say anything waits until its age counts.

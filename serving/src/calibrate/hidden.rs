@@ -8,14 +8,15 @@ use scheduler::CostModel;
 /// A prefill, a decode, and the step that does both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
+    /// As it was measured, or as its line says.
     pub(super) prefill: Nanos,
     pub(super) decode: Nanos,
     pub(super) mixed: Nanos,
 }
 
 impl Pair {
-    /// `H = b_d + a_d n + a_p u - t(u, n)`, ns, its first three terms from the prefill and the decode: long prompts
-    /// would drown `H` in the error of `a_p`, and a machine with other work on it changes its pace.
+    /// `H = b_d + a_d n + a_p u - t(u, n)`, ns, its first three terms from the prefill and the decode: where the
+    /// prefill was measured, long prompts do not drown `H` in the error of `a_p`, nor does a machine's change of pace.
     fn hidden(&self, lines: &CostModel) -> i128 {
         i128::from(self.decode.0) + self.prompts(lines) - i128::from(self.mixed.0)
     }

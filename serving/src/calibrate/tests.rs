@@ -10,6 +10,8 @@ use super::*;
 /// An executor as fast as a cost model says, that refuses plans no engine could run.
 struct Lines {
     cost: CostModel,
+    /// No step takes less: weights are read once in each.
+    least: Nanos,
     blocks: u32,
     block_tokens: u32,
     context_max: u64,
@@ -29,12 +31,20 @@ impl Executor for Lines {
             }
         }
         self.tokens += plan.prefill_tokens().0;
-        let elapsed = self.cost.mixed(plan.prefill_tokens(), plan.decode_sequences());
+        let elapsed = self.cost.mixed(plan.prefill_tokens(), plan.decode_sequences()).max(self.least);
         Ok(StepOutcome { step: plan.step, elapsed, rows: Vec::new(), prompts: Vec::new() })
     }
 }
 
-fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u64)) -> (Calibration, u64) {
+fn calibrate(cost: CostModel, machine: (u32, u32, u64)) -> (Calibration, u64) {
+    calibrate_with(cost, Nanos(0), machine)
+}
+
+fn calibrate_with(
+    cost: CostModel,
+    least: Nanos,
+    (blocks, block_tokens, context_max): (u32, u32, u64),
+) -> (Calibration, u64) {
     let model = Model {
         name: "lines".into(),
         aliases: Vec::new(),
@@ -57,7 +67,7 @@ fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u6
         created: 0,
         runs: crate::model::Runs::Engine,
     };
-    let mut executor = Lines { cost, blocks, block_tokens, context_max, tokens: 0 };
+    let mut executor = Lines { cost, least, blocks, block_tokens, context_max, tokens: 0 };
     let calibration = measure(&mut executor, &model).expect("the executor never fails");
     (calibration, executor.tokens)
 }
@@ -108,6 +118,25 @@ fn prompts_that_vanish_behind_the_decodes_show_at_least_their_own_time() {
     assert_eq!(found.cost.mixed_hidden, 1_024 * 20_000);
     assert_eq!(found.cost.mixed_hidden_few, Some(1_024 * 20_000), "few rows hide what many do");
     assert!(found.text().contains("at most H = 20.480 ms (no step showed more)"), "{}", found.text());
+}
+
+/// A step reads the weights in 45 ms and computes 1.85 ms for each token meanwhile: no line has a base, and those that are
+/// fitted have one, for their shortest steps wait for the weights.
+#[test]
+fn what_rides_beside_few_rows_costs_by_the_model_what_it_does_where_weights_are_read_meanwhile() {
+    let per_token = Nanos(1_850_000);
+    let bare = CostModel {
+        prefill_per_token: per_token,
+        prefill_base: Nanos(0),
+        decode_per_sequence: per_token,
+        decode_base: Nanos(0),
+        mixed_hidden: 0,
+        mixed_hidden_few: None,
+    };
+    let (found, _) = calibrate_with(bare, Nanos(45_000_000), (4_096, 16, 4_096));
+    assert!(found.cost.prefill_base > Nanos(10_000_000), "{:?}", found.cost);
+    let [model, measured] = [found.cost, bare].map(|cost| cost.mixed(TokenCount(64), 4).0);
+    assert!(model.abs_diff(measured) < measured / 20, "{model} ns for {measured}: {:?}", found.cost);
 }
 
 #[test]

@@ -23,8 +23,9 @@ pub(super) fn starvation_bound(policy: Policy) -> Bound {
 /// A plan has work, no request twice, nobody who was retired, and keeps to its limits.
 pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), String> {
     let config = scheduler.config();
-    // Some rows of a failed step run, others were taken back: they are tried together.
-    let is_trial = scheduler.last_decision().reason == Reason::Trial;
+    // Some rows of a failed step run, others were taken back: they are tried together. First rows of a relQuery that is
+    // alone have prompts ride with them under `auto`, whatever it names.
+    let may_mix = matches!(scheduler.last_decision().reason, Reason::Trial | Reason::FirstRows);
     let requests: BTreeSet<_> = plan.slots.iter().map(|slot| slot.request).collect();
     if requests.is_empty() || requests.len() < plan.slots.len() {
         return Err("a plan is empty or names a request twice".into());
@@ -36,7 +37,7 @@ pub(super) fn check_plan(plan: &BatchPlan, scheduler: &Scheduler) -> Result<(), 
         return Err(format!("{} slots in a step", plan.slots.len()));
     }
     let mixes = config.mixes_prefill_and_decode();
-    if plan.kind() == BatchKind::Mixed && !mixes && !is_trial {
+    if plan.kind() == BatchKind::Mixed && !mixes && !may_mix {
         return Err("a policy of two phases mixes them".into());
     }
     let prefills = plan.slots.iter().filter(|slot| slot.is_prefill).count();

@@ -91,6 +91,16 @@ impl Decoder {
         self.dtype
     }
 
+    /// Whether a product of it rounds activations to bf16.
+    pub fn rounds_activations(&self) -> bool {
+        self.matrices().any(Matrix::rounds_activations)
+    }
+
+    /// Whether a matrix of it is kept as half floats.
+    pub fn multiplies_halves(&self) -> bool {
+        self.matrices().any(Matrix::multiplies_halves)
+    }
+
     /// What it reads keys and values as: the format of its pool.
     pub fn kv(&self) -> KvFormat {
         self.kv
@@ -112,6 +122,12 @@ impl Decoder {
     pub fn step_operations(&self, tokens: usize, sampled: usize) -> f64 {
         let layers: usize = self.layer_matrices().map(Matrix::weights).sum();
         2.0 * (layers as f64 * tokens as f64 + self.head.weights() as f64 * sampled as f64)
+    }
+
+    /// All of its matrices.
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        let others = [self.embedding.as_ref(), self.project_in.as_ref(), self.project_out.as_ref()];
+        self.layer_matrices().chain([&self.head]).chain(others.into_iter().flatten())
     }
 
     fn layer_matrices(&self) -> impl Iterator<Item = &Matrix> {

@@ -125,6 +125,20 @@ impl Matrix {
         (self.outputs + gates) * self.inputs
     }
 
+    /// Whether its products round activations to bf16, for its weights are kept as such.
+    pub fn rounds_activations(&self) -> bool {
+        match self.values {
+            Values::Bf16Tiles(_) => true,
+            Values::Bf16Pairs(_) => self.isa.rounds_activations(),
+            Values::F32(_) | Values::F16(_) | Values::Halves(..) | Values::Q8(..) | Values::Q4(_) => false,
+        }
+    }
+
+    /// Whether its weights are kept as half floats, and products round activations to such.
+    pub fn multiplies_halves(&self) -> bool {
+        matches!(self.values, Values::Halves(..))
+    }
+
     /// Bytes that a product reads.
     pub fn bytes(&self) -> usize {
         match &self.values {

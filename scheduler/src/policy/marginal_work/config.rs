@@ -79,7 +79,8 @@ pub struct MarginalWorkConfig {
     /// least); they also give their memory up for those. Absent: they share steps as all others do.
     pub bulk_share_permille: Option<u32>,
     /// Thousandths of its time by which the last row of a relQuery that is alone here may end later, so that its
-    /// first rows end early. 0: all its rows run alike.
+    /// first rows end early: under this policy, and under `auto` with `fairness`, whichever policy it names. 0: all its
+    /// rows run alike.
     pub first_rows_permille: u32,
     /// Rows of a lower class give their memory up for one of a higher class that finds none.
     pub evict_lower_class: bool,

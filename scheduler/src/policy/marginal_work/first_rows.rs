@@ -9,6 +9,9 @@
 //! their steps: few tokens a step, for as long as those take the first rows wait. Such a step costs less of a base, for
 //! it hides prompts and the ordinary steps have fewer left to do. It is a step of few rows, which may hide what steps of
 //! many do not.
+//!
+//! It is done by `marginal-work`, and under `auto` by whichever policy that names; by a published policy that is named
+//! itself it is not. It decides by a relQuery's work and the fitted costs alone, whatever orders relQueries.
 
 use base::{Nanos, RelQueryId, ServiceClass, TokenCount};
 
@@ -17,7 +20,7 @@ use crate::admit::{Admission, Budget};
 use crate::breakdown::PriorityParts;
 use crate::choice::Choice;
 use crate::cost::FEW_SEQUENCES;
-use crate::decision::Reason;
+use crate::decision::{HeadStartTrade, Reason};
 
 use super::work::whole_prompt;
 
@@ -36,7 +39,9 @@ pub(crate) enum FirstRows {
 /// First rows that go first, for as long as there is something to spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeadStart {
-    /// What there is to spend.
+    /// What there was to spend.
+    allowed: Nanos,
+    /// What is left of it.
     left: Nanos,
     /// Prompt tokens of other rows that ride in each of their steps; 0: they decode alone.
     beside: u64,
@@ -54,7 +59,7 @@ impl Scheduler {
     /// The step of a relQuery that is alone here, while its first rows go first; `None` where they do not.
     pub(crate) fn first_rows(&mut self) -> Option<Choice> {
         let share = self.config.marginal_work.first_rows_permille;
-        if share == 0 || self.relqueries.len() != 1 {
+        if share == 0 || self.relqueries.len() != 1 || !self.shows_first_rows() {
             return None;
         }
         let (id, relquery) = self.relqueries.first_key_value()?;
@@ -65,13 +70,20 @@ impl Scheduler {
         match state {
             FirstRows::Running(head_start) if runs => self.decode_first_rows(id, head_start),
             // Those that decoded alone have ended: more may, of what is left.
-            FirstRows::Running(head_start) => self.prefill_first_rows(id, head_start.left),
+            FirstRows::Running(HeadStart { allowed, left, .. }) => self.prefill_first_rows(id, allowed, left),
             FirstRows::Untried if !runs => {
                 let left = u128::from(self.time_alone(id).0) * u128::from(share) / 1_000;
-                self.prefill_first_rows(id, Nanos(u64::try_from(left).unwrap_or(u64::MAX)))
+                let left = Nanos(u64::try_from(left).unwrap_or(u64::MAX));
+                self.prefill_first_rows(id, left, left)
             }
             FirstRows::Untried | FirstRows::Over => None,
         }
+    }
+
+    /// Whether the policy in force lets first rows end early. What a relQuery's rows share, and when another one has
+    /// come, is known under `auto` where it is fair.
+    fn shows_first_rows(&self) -> bool {
+        self.config.policy.shows_first_rows() || self.serves_auto && self.config.is_fair()
     }
 
     /// Nobody is alone here any longer.
@@ -83,8 +95,8 @@ impl Scheduler {
         }
     }
 
-    /// Prefills first rows, if there is enough to spend for their steps too.
-    fn prefill_first_rows(&mut self, id: RelQueryId, left: Nanos) -> Option<Choice> {
+    /// Prefills first rows, if there is enough left to spend for their steps too.
+    fn prefill_first_rows(&mut self, id: RelQueryId, allowed: Nanos, left: Nanos) -> Option<Choice> {
         let alone = self.time_alone(id);
         let relquery = &self.relqueries[&id];
         let (waiting, ended) = (relquery.waiting_len(), relquery.finished.rows);
@@ -115,21 +127,29 @@ impl Scheduler {
             prefill.saturating_add(self.ride_cost(*beside).saturating_mul(steps)) <= left.0
         };
         let way = ways.into_iter().flatten().find(fits).filter(|_| steps > 0 && waiting > 1);
-        let first_rows = match way {
-            Some((beside, prefill)) => FirstRows::Running(HeadStart {
-                left: left.saturating_sub(Nanos(prefill)),
-                beside,
-                ended: ended + admission.rows.len() as u64,
-            }),
-            None => FirstRows::Over,
+        let Some((beside, prefill)) = way else {
+            self.relqueries.get_mut(&id)?.first_rows = FirstRows::Over;
+            return None;
         };
-        self.relqueries.get_mut(&id)?.first_rows = first_rows;
-        way.map(|_| Choice { reason: Reason::FirstRows, prefill: admission.rows, decodes: false })
+        let left = left.saturating_sub(Nanos(prefill));
+        let ended = ended + admission.rows.len() as u64;
+        self.go_first(id, HeadStart { allowed, left, beside, ended });
+        Some(Choice { reason: Reason::FirstRows, prefill: admission.rows, decodes: false })
+    }
+
+    /// Keeps how far the first rows are, and says so.
+    fn go_first(&mut self, id: RelQueryId, head_start: HeadStart) {
+        let HeadStart { allowed, left, .. } = head_start;
+        let trade = HeadStartTrade { allowed, spent: allowed.saturating_sub(left) };
+        self.telemetry.decision.head_start = Some(trade);
+        if let Some(relquery) = self.relqueries.get_mut(&id) {
+            relquery.first_rows = FirstRows::Running(head_start);
+        }
     }
 
     /// The first rows take a step, if there is enough to spend for it.
     fn decode_first_rows(&mut self, id: RelQueryId, head_start: HeadStart) -> Option<Choice> {
-        let HeadStart { left, beside, ended } = head_start;
+        let HeadStart { left, beside, ended, .. } = head_start;
         let is_over = self.relqueries[&id].finished.rows >= ended || beside > 0 && !self.rides();
         if is_over || self.ride_cost(beside) > left.0 {
             self.relqueries.get_mut(&id)?.first_rows = FirstRows::Over;
@@ -145,7 +165,7 @@ impl Scheduler {
         };
         let tokens = choice.prefill.iter().map(|row| u64::from(row.take)).sum();
         let left = left.saturating_sub(Nanos(self.ride_cost(tokens)));
-        self.relqueries.get_mut(&id)?.first_rows = FirstRows::Running(HeadStart { left, ..head_start });
+        self.go_first(id, HeadStart { left, ..head_start });
         Some(choice)
     }
 
@@ -176,7 +196,7 @@ impl Scheduler {
     /// The base of a full step of the others' prompts, which goes beside decodes where many rows' steps mix.
     fn full_base(&self) -> u64 {
         let cost = &self.estimates.cost;
-        match self.mixes(cost.mixing_saves()) {
+        match self.config.policy.cuts_prompts() && self.mixes(cost.mixing_saves()) {
             true => cost.mixed_base(self.config.step_tokens_max).0,
             false => cost.prefill_base.0,
         }
@@ -190,16 +210,22 @@ impl Scheduler {
     }
 
     /// The time that what is left of the relQuery takes alone, with rows as long as expected.
-    fn time_alone(&self, id: RelQueryId) -> Nanos {
+    fn time_alone(&mut self, id: RelQueryId) -> Nanos {
         let relquery = &self.relqueries[&id];
-        match relquery.breakdown.parts {
-            PriorityParts::Work(work) => {
-                let steps = self.expected(id).remaining(0, relquery.output_max);
-                let bases = self.estimates.cost.decode_base.0.saturating_mul(steps);
-                let prompt = whole_prompt(&self.estimates.cost, &work);
-                Nanos(prompt.0.saturating_add(work.output.0).saturating_add(bases))
+        let (breakdown, output_max) = (relquery.breakdown, relquery.output_max);
+        let work = match breakdown.parts {
+            PriorityParts::Work(work) => work,
+            // An order by something else says less of it, and may count what rows share more than once.
+            PriorityParts::Arrival | PriorityParts::Static { .. } | PriorityParts::Estimate(_)
+                if !self.config.policy.shows_first_rows() =>
+            {
+                self.work_left(id)
             }
-            _ => relquery.breakdown.work(),
-        }
+            _ => return breakdown.work(),
+        };
+        let steps = self.expected(id).remaining(0, output_max);
+        let bases = self.estimates.cost.decode_base.0.saturating_mul(steps);
+        let prompt = whole_prompt(&self.estimates.cost, &work);
+        Nanos(prompt.0.saturating_add(work.output.0).saturating_add(bases))
     }
 }

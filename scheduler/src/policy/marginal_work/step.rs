@@ -3,7 +3,7 @@
 use base::{RelQueryId, ServiceClass};
 
 use crate::Scheduler;
-use crate::admit::{Admission, Admitted, Budget, RejectReason};
+use crate::admit::{Admission, Budget, RejectReason};
 use crate::choice::{Choice, Offer};
 use crate::decision::Reason;
 use crate::policy::marginal_work::Steps;
@@ -20,9 +20,6 @@ impl Scheduler {
         let mixes = self.mixes(self.estimates.cost.mixing_saves());
         if self.config.marginal_work.evict_lower_class || self.bulk_part().is_some() {
             self.evict_lower_class();
-        }
-        if let Some(choice) = self.first_rows() {
-            return choice;
         }
         match mixes {
             true => self.mixed(self.config.step_tokens_max.0, |scheduler| scheduler.ranked(true)),
@@ -65,14 +62,8 @@ impl Scheduler {
     /// Prefills across relQueries, else decodes. While memory is what limits it, a small prefill is not
     /// worth a step: rows that end meanwhile make room for a larger one.
     fn two_phase(&mut self, offers: &[Offer]) -> Choice {
-        // Rows cut by a mixed step before, when mixing paid: as much of them as one step may compute.
-        let mut left = self.config.step_tokens_max.0;
-        let mut partials = Vec::new();
-        for (relquery, index, missing) in self.partial_prefills() {
-            let take = missing.min(u32::try_from(left).unwrap_or(u32::MAX));
-            left -= u64::from(take);
-            partials.extend((take > 0).then_some(Admitted { relquery, index, take }));
-        }
+        // Rows cut by a mixed step before, when mixing paid.
+        let partials = self.cut_prompts();
         if !partials.is_empty() {
             return Choice { reason: Reason::PrefillFirst, prefill: partials, decodes: false };
         }

@@ -83,6 +83,24 @@ impl<T: Bits> Packed<T> {
     }
 }
 
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+impl<T: Bits> Packed<T> {
+    /// How many of its whole pages the system has handed out, and how many there are; `None` where it does not say.
+    pub(crate) fn pages(&self) -> Option<(usize, usize)> {
+        use std::os::unix::fs::FileExt as _;
+        /// Bytes of a page, and of what the system says of one.
+        const PAGE: usize = 4096;
+        const ENTRY: usize = 8;
+        let map = std::fs::File::open("/proc/self/pagemap").ok()?;
+        let all = size_of_val(&self[..]) / PAGE;
+        let mut entries = vec![0_u8; all * ENTRY];
+        let first = self.as_ptr() as usize / PAGE * ENTRY;
+        map.read_exact_at(&mut entries, first as u64).ok()?;
+        // An entry's highest bit.
+        Some((entries.chunks_exact(ENTRY).filter(|entry| entry[ENTRY - 1] >= 0x80).count(), all))
+    }
+}
+
 impl<T: Bits> Deref for Packed<T> {
     type Target = [T];
 
@@ -117,31 +135,16 @@ mod tests {
         }
     }
 
-    /// Bytes of a page.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    const PAGE: usize = 4096;
-
-    /// How many of its pages it was given; `None` where the system does not say.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    fn pages(packed: &Packed<f32>) -> Option<usize> {
-        use std::os::unix::fs::FileExt as _;
-        let map = std::fs::File::open("/proc/self/pagemap").ok()?;
-        let mut entries = vec![0_u8; size_of_val(&packed[..]) / PAGE * 8];
-        let first = packed.as_ptr() as usize / PAGE * 8;
-        map.read_exact_at(&mut entries, first as u64).ok()?;
-        // An entry's highest bit.
-        Some(entries.chunks_exact(8).filter(|entry| entry[7] >= 0x80).count())
-    }
-
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[test]
     fn its_pages_are_handed_out_when_that_is_asked_for_and_not_before() {
-        let page = MmapMut::map_anon(PAGE).expect("a page");
+        let page = MmapMut::map_anon(4096).expect("a page");
         let hands_out = page.advise(memmap2::Advice::PopulateWrite).is_ok();
         let mut packed = Packed::<f32>::zeros(2 << 20);
         // Systems that cannot, or do not say, have nothing to try.
-        let Some(before) = pages(&packed).filter(|_| hands_out) else { return };
+        let Some(before) = packed.pages().filter(|_| hands_out) else { return };
         packed.fault_in();
-        assert_eq!((before, pages(&packed)), (0, Some((8 << 20) / PAGE)));
+        let all = (8 << 20) / 4096;
+        assert_eq!((before, packed.pages()), ((0, all), Some((all, all))));
     }
 }
