@@ -44,6 +44,7 @@ mod leases;
 mod live;
 mod llama_cpp;
 mod logprobs;
+mod loops;
 mod lowered;
 mod messages;
 mod models;

@@ -196,6 +196,7 @@ mod tests {
             kv_reported: None,
             cost: None,
             lease: None,
+            gateways: Default::default(),
             last_error: None,
         }
     }

@@ -315,6 +315,7 @@ mod tests {
             kv_reported: None,
             cost: None,
             lease: Some(LeaseView { rows: 5, tokens: None, gateways: 2, is_held: true }),
+            gateways: Arc::default(),
             last_error: None,
         });
         let expected = [

@@ -5,6 +5,7 @@ use scheduler::CostModel;
 
 use super::lease::LeaseView;
 use super::source::ReplicaSource;
+use crate::gateway_ids::GatewayPaths;
 
 /// A replica, as it is shown.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct ReplicaView {
     pub cost: Option<CostModel>,
     /// What this gateway may use of it; none: all.
     pub lease: Option<LeaseView>,
+    /// The gateways that it leads to, itself among them, where it is one.
+    pub gateways: GatewayPaths,
     /// What went wrong last, and when (unix milliseconds).
     pub last_error: Option<(String, u64)>,
 }
