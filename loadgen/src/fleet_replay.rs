@@ -78,6 +78,8 @@ impl MeasuredFleet {
         let mut fleet = FleetMachine {
             replicas: u32::try_from(replicas.len()).ok()?,
             replica: serde_json::from_value(limits).ok()?,
+            // A RelServe says nothing of its memory to who stands in front of it.
+            reported: None,
             inner,
             cost: one.cost,
             transport: nanos(after.transport_s(before)?),

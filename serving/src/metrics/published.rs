@@ -313,6 +313,7 @@ mod tests {
             tokens: TokenCount(0),
             tokens_max: None,
             kv_reported: None,
+            prompt_scale: Default::default(),
             cost: None,
             lease: Some(LeaseView { rows: 5, tokens: None, gateways: 2, is_held: true }),
             gateways: Arc::default(),

@@ -566,6 +566,7 @@ impl Fleet {
                 tokens: counts.tokens,
                 tokens_max: replica.size.tokens_max,
                 kv_reported: replica.kv_reported,
+                prompt_scale: self.queue.prompt_scale(counts.id),
                 cost: counts.cost,
                 lease: self.leases.view(counts.id, now),
                 gateways: Arc::clone(&replica.gateways),

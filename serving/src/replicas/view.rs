@@ -2,6 +2,7 @@
 
 use base::TokenCount;
 use scheduler::CostModel;
+use scheduler::fleet::PromptScale;
 
 use super::lease::LeaseView;
 use super::source::ReplicaSource;
@@ -31,6 +32,8 @@ pub struct ReplicaView {
     pub tokens_max: Option<TokenCount>,
     /// Tokens that its KV memory holds, as it says itself.
     pub kv_reported: Option<TokenCount>,
+    /// How its prompts are counted here and there.
+    pub prompt_scale: PromptScale,
     /// What its rows cost, fitted to their times; none before it has answered enough of them.
     pub cost: Option<CostModel>,
     /// What this gateway may use of it; none: all.
