@@ -15,6 +15,7 @@ pub mod contest;
 pub mod dry_run;
 pub mod edge;
 pub mod fleet_replay;
+mod guesses;
 pub mod html;
 pub mod interference;
 pub mod peers;

@@ -4,7 +4,7 @@
 
 use base::{Nanos, Periods, Time, TokenCount};
 use scheduler::fleet::{PromptScale, ReplicaConfig};
-use scheduler::{FleetConfig, Policy, SchedulerConfig};
+use scheduler::{FleetConfig, Policy, SchedulerConfig, Speculation};
 use sim::auto::Judge;
 use sim::fleet::{FleetMachine, ReportedKv, replay_fleet};
 use sim::watch::{Mark, Watcher};
@@ -81,6 +81,8 @@ impl ReplayMachine {
             fairness: Some(false),
             chunk_tokens: TokenCount(REPLICA_STEP_TOKENS.max(u64::from(rows_max) + 1)),
             sequences_max: rows_max,
+            // Tokens of traces are made up; what right guesses save is in the fitted cost.
+            speculation: Speculation::Off,
             ..queue.clone()
         };
         Ok(Some(Judge::Fleet(Box::new(FleetMachine {
@@ -262,7 +264,10 @@ mod tests {
         let imitated = |replicas: Vec<ReplicaView>| {
             let view = View { replicas, ..View::default() };
             match machine.judge(&view, Pace::default()).expect("a machine") {
-                Some(Judge::Fleet(fleet)) => fleet.reported,
+                Some(Judge::Fleet(fleet)) => {
+                    assert_eq!(fleet.inner.speculation, Speculation::Off, "tokens of traces are made up");
+                    fleet.reported
+                }
                 Some(Judge::Engine(_)) | None => panic!("replicas are up"),
             }
         };
