@@ -9,8 +9,8 @@ use sim::fleet::{FleetMachine, replay_fleet_lowered};
 use sim::watch::Unwatched;
 
 use crate::contest::Contestant;
+use crate::draft_counts::DraftCounts;
 use crate::dry_run;
-use crate::guesses::GuessCounts;
 use crate::record::{Periods, Record};
 use crate::replay::{Simulated, machine};
 use crate::server::{SecondsCount, ServerProcess};
@@ -46,7 +46,7 @@ impl RowTimes {
 /// Replicas behind a queue, as they describe themselves.
 pub struct MeasuredFleet {
     policy: Value,
-    guesses: GuessCounts,
+    drafts: DraftCounts,
     machine: FleetMachine,
 }
 
@@ -61,8 +61,8 @@ impl MeasuredFleet {
         }
         let [before, after] = times;
         let mut one = machine(&mean_replica(replicas)?)?;
-        let guesses = GuessCounts::of(replicas);
-        guesses.price(&mut one);
+        let drafts = DraftCounts::of(replicas);
+        drafts.price(&mut one);
         let mut inner = one.scheduler;
         inner.policy = serde_json::from_value(replicas.first()?["policy"].clone()).ok()?;
         // A queue has no pool: what it would say of one is not looked at.
@@ -91,14 +91,14 @@ impl MeasuredFleet {
             queue,
         };
         (fleet.fleet.rows_max, fleet.fleet.relqueries_max) = (u32::MAX, u32::MAX);
-        Some(Self { policy, guesses, machine: fleet })
+        Some(Self { policy, drafts, machine: fleet })
     }
 
     /// What the run should have come to, from the tokens that its records tell.
     pub fn predict(&self, trace: &[RelQuery], records: &[Record]) -> Option<Simulated> {
         let policy = serde_json::from_value(self.policy.clone()).ok()?;
         let mut lowered = dry_run::lowered(trace, records)?;
-        self.guesses.spread(&mut lowered);
+        self.drafts.spread(&mut lowered);
         let replay = replay_fleet_lowered(lowered, policy, &self.machine, &mut Unwatched).ok()?;
         let simulated = Simulated::of(&replay.summary);
         Some(Simulated { mean_ms: simulated.mean_ms + outside_ms(records), ..simulated })

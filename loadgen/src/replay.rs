@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::{LatencySummary, ReplayConfig, replay_lowered};
 
+use crate::draft_counts::DraftCounts;
 use crate::dry_run;
-use crate::guesses::GuessCounts;
 use crate::record::Record;
 use crate::workload::RelQuery;
 
@@ -35,10 +35,10 @@ impl Simulated {
 /// the server told too little.
 pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &str) -> Option<Simulated> {
     let policy = serde_json::from_value(json!(policy)).ok()?;
-    let (mut machine, guesses) = (machine(state)?, GuessCounts::of([state]));
-    guesses.price(&mut machine);
+    let (mut machine, drafts) = (machine(state)?, DraftCounts::of([state]));
+    drafts.price(&mut machine);
     let mut lowered = dry_run::lowered(trace, records)?;
-    guesses.spread(&mut lowered);
+    drafts.spread(&mut lowered);
     let replay = replay_lowered(lowered, policy, &machine).ok()?;
     Some(Simulated::of(&replay.summary))
 }

@@ -10,7 +10,7 @@ use sim::{Lowered, ReplayConfig};
 
 /// Counts since a server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct GuessCounts {
+pub(crate) struct DraftCounts {
     /// Tokens of outputs.
     output: u64,
     /// Those of them that were guessed.
@@ -19,7 +19,7 @@ pub(crate) struct GuessCounts {
     guessed: u64,
 }
 
-impl GuessCounts {
+impl DraftCounts {
     /// Of these servers together. One that does not tell made none.
     pub(crate) fn of<'a>(states: impl IntoIterator<Item = &'a Value>) -> Self {
         let count = |state: &Value, name: &str| state[name].as_u64().unwrap_or_default();
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn rows_take_the_steps_that_right_guesses_left_and_each_costs_the_guesses_beside_it() {
         // 100 tokens in 75 steps of rows, beside which 50 guesses were computed.
-        let counts = GuessCounts::of([&state(60, 20, 30), &state(40, 5, 20)]);
+        let counts = DraftCounts::of([&state(60, 20, 30), &state(40, 5, 20)]);
         let mut lowered = Lowered { lengths: vec![(0, 40), (1, 1), (2, 10)], ..Lowered::default() };
         counts.spread(&mut lowered);
         assert_eq!(lowered.samplings, [(0, 30), (1, 1), (2, 8)]);
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_server_that_guesses_nothing_or_tells_nothing_changes_nothing() {
         for state in [state(100, 0, 0), json!({}), state(0, 0, 0), state(5, 9, 9)] {
-            let counts = GuessCounts::of([&state]);
+            let counts = DraftCounts::of([&state]);
             let mut lowered = Lowered { lengths: vec![(0, 40)], ..Lowered::default() };
             counts.spread(&mut lowered);
             assert!(lowered.samplings.is_empty(), "{state}");
