@@ -50,6 +50,9 @@ pub enum ApiError {
     /// The path exists, but not with this method.
     #[error("method not allowed here; allowed: {0}")]
     MethodNotAllowed(&'static str),
+    /// This gateway has sent the request itself: it is its own replica, or others lead back to it.
+    #[error("{0}")]
+    LoopDetected(String),
     /// The body took too long to arrive.
     #[error("the request body did not arrive in time")]
     BodyTimeout,
@@ -77,6 +80,7 @@ impl ApiError {
             Self::StaleVersion(_) => ("invalid_request_error", Some("stale_version")),
             Self::UnknownHost(_) => ("permission_error", Some("unknown_host")),
             Self::ForeignOrigin(_) => ("permission_error", Some("foreign_origin")),
+            Self::LoopDetected(_) => ("invalid_request_error", Some("loop_detected")),
             Self::MediaType | Self::MethodNotAllowed(_) | Self::BodyTimeout => {
                 ("invalid_request_error", None)
             }
@@ -147,6 +151,7 @@ impl ResponseError for ApiError {
             Self::Unauthorized | Self::KeyExpired | Self::InvalidToken(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden | Self::UnknownHost(_) | Self::ForeignOrigin(_) => StatusCode::FORBIDDEN,
             Self::StaleVersion(_) => StatusCode::CONFLICT,
+            Self::LoopDetected(_) => StatusCode::LOOP_DETECTED,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -181,6 +186,7 @@ impl ResponseError for ApiError {
             | Self::ForeignOrigin(_)
             | Self::InvalidToken(_)
             | Self::StaleVersion(_)
+            | Self::LoopDetected(_)
             | Self::MediaType => {}
         }
         match self {

@@ -12,6 +12,7 @@ use scheduler::FleetConfig;
 use serving::Runtime;
 use serving::config::BackendConfig;
 use serving::error::RequestError;
+use serving::gateway_ids::GatewayPath;
 use serving::model::Model;
 use serving::relquery_state::RelQueryState;
 
@@ -69,6 +70,12 @@ impl ServedModel {
     /// The markup of messages, or why the model has none.
     pub fn tags(&self) -> Result<&Tags, &str> {
         self.tags.as_ref().map_err(String::as_str)
+    }
+
+    /// The ways on over other gateways from this one, for this model.
+    pub fn gateways(&self) -> Vec<GatewayPath> {
+        let replicas = self.runtime.view().replicas;
+        self.runtime.shared.gateway.paths(replicas.iter().flat_map(|replica| replica.gateways.iter()))
     }
 
     /// Whether servers run its rows, the local engine among them or not.

@@ -9,10 +9,12 @@ use actix_web::HttpMessage as _;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
+use actix_web::http::header::HeaderMap;
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::{Bytes, Data};
 use base::{TenantId, Time};
+use serving::gateway_ids::{self, VIA};
 use serving::traces::open::OpenSpan;
 use serving::traces::{EndedRequest, Origin, parent_of};
 use store::UnixMillis;
@@ -22,6 +24,7 @@ use crate::access_log::AccessLine;
 use crate::arrival;
 use crate::auth::KeyHolderTenant;
 use crate::connections::ActiveRequest;
+use crate::error::ApiError;
 use crate::listener::connection_of;
 use crate::request_id;
 use crate::routes::ops::HEALTH_PATHS;
@@ -57,7 +60,12 @@ pub(crate) async fn observe(
     let Some(app) = request.app_data::<Data<App>>().cloned() else {
         return next.call(request).await.map(ServiceResponse::map_into_boxed_body);
     };
-    let observed = Observed::new(app, &request);
+    let via = via_of(request.headers());
+    let is_back = via.as_deref().and_then(|via| app.runtime.shared.gateway.refuses(via));
+    let observed = Observed::new(app, &request, via.as_deref());
+    if let Some(reason) = is_back {
+        return Err(observed.refused(&ApiError::LoopDetected(reason).into()));
+    }
     let origin = Arc::clone(&observed.origin);
     // The lines that are logged meanwhile carry its id, whatever level is asked for.
     let span = tracing::error_span!("request", id = %origin.request_id);
@@ -68,7 +76,7 @@ pub(crate) async fn observe(
 }
 
 impl Observed {
-    fn new(app: Data<App>, request: &ServiceRequest) -> Self {
+    fn new(app: Data<App>, request: &ServiceRequest, via: Option<&str>) -> Self {
         let headers = request.headers();
         let parent = parent_of(&|name| headers.get(name)?.to_str().ok());
         let shared = &app.runtime.shared;
@@ -77,7 +85,8 @@ impl Observed {
         let span = is_traced.then(|| shared.traces.open(parent.as_ref(), Vec::new())).flatten();
         let own = span.as_ref().map(|span| span.context.clone());
         let request_id = request_id::of(headers);
-        let origin = Arc::new(Origin { request_id, span: own.or(parent), is_later: false });
+        let via = via.and_then(gateway_ids::named).map(Into::into);
+        let origin = Arc::new(Origin { request_id, span: own.or(parent), is_later: false, via });
         let (arrival, unix_ms) = (shared.clock.now(), shared.clock.unix_ms());
         let _active = connection_of(request.request()).and_then(|connection| connection.begin());
         Self { method: request.method().clone(), origin, span, arrival, unix_ms, app, _active }
@@ -144,6 +153,12 @@ impl Observed {
             ended: wall.at(now),
         });
     }
+}
+
+/// The gateways that a request says it has come through.
+fn via_of(headers: &HeaderMap) -> Option<String> {
+    let lines: Vec<&str> = headers.get_all(VIA).filter_map(|line| line.to_str().ok()).collect();
+    (!lines.is_empty()).then(|| lines.join(","))
 }
 
 /// A reply's body, whose end is that of the request.

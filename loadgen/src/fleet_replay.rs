@@ -9,6 +9,7 @@ use sim::fleet::{FleetMachine, replay_fleet_lowered};
 use sim::watch::Unwatched;
 
 use crate::contest::Contestant;
+use crate::draft_counts::DraftCounts;
 use crate::dry_run;
 use crate::record::{Periods, Record};
 use crate::replay::{Simulated, machine};
@@ -45,6 +46,7 @@ impl RowTimes {
 /// Replicas behind a queue, as they describe themselves.
 pub struct MeasuredFleet {
     policy: Value,
+    drafts: DraftCounts,
     machine: FleetMachine,
 }
 
@@ -58,7 +60,9 @@ impl MeasuredFleet {
             return None;
         }
         let [before, after] = times;
-        let one = machine(&mean_replica(replicas)?)?;
+        let mut one = machine(&mean_replica(replicas)?)?;
+        let drafts = DraftCounts::of(replicas);
+        drafts.price(&mut one);
         let mut inner = one.scheduler;
         inner.policy = serde_json::from_value(replicas.first()?["policy"].clone()).ok()?;
         // A queue has no pool: what it would say of one is not looked at.
@@ -78,6 +82,8 @@ impl MeasuredFleet {
         let mut fleet = FleetMachine {
             replicas: u32::try_from(replicas.len()).ok()?,
             replica: serde_json::from_value(limits).ok()?,
+            // A RelServe says nothing of its memory to who stands in front of it.
+            reported: None,
             inner,
             cost: one.cost,
             transport: nanos(after.transport_s(before)?),
@@ -85,13 +91,14 @@ impl MeasuredFleet {
             queue,
         };
         (fleet.fleet.rows_max, fleet.fleet.relqueries_max) = (u32::MAX, u32::MAX);
-        Some(Self { policy, machine: fleet })
+        Some(Self { policy, drafts, machine: fleet })
     }
 
     /// What the run should have come to, from the tokens that its records tell.
     pub fn predict(&self, trace: &[RelQuery], records: &[Record]) -> Option<Simulated> {
         let policy = serde_json::from_value(self.policy.clone()).ok()?;
-        let lowered = dry_run::lowered(trace, records)?;
+        let mut lowered = dry_run::lowered(trace, records)?;
+        self.drafts.spread(&mut lowered);
         let replay = replay_fleet_lowered(lowered, policy, &self.machine, &mut Unwatched).ok()?;
         let simulated = Simulated::of(&replay.summary);
         Some(Simulated { mean_ms: simulated.mean_ms + outside_ms(records), ..simulated })
@@ -210,6 +217,24 @@ mod tests {
         auto["configured_policy"] = json!("auto");
         assert_eq!(mean_ms(&auto, 2, times(5.0, 5.0)), None);
         assert_eq!(mean_ms(&front, 0, times(5.0, 5.0)), None);
+    }
+
+    #[test]
+    fn replicas_whose_guesses_are_right_take_as_many_steps_as_they_took() {
+        let (trace, records) = busy(None);
+        let guessing = |accepted: u64| {
+            let mut one = state(100_000);
+            (one["output_tokens"], one["draft_tokens"], one["accepted_tokens"]) =
+                (json!(1_000), json!(accepted), json!(accepted));
+            let fleet = fleet(&state(1), &[one.clone(), one], times(5.0, 5.0)).expect("all is told");
+            (
+                fleet.machine.cost.decode_per_sequence,
+                fleet.predict(&trace, &records).expect("it runs").mean_ms,
+            )
+        };
+        let (plain, half) = (guessing(0), guessing(500));
+        assert_eq!((plain.0, half.0), (Nanos(450_000), Nanos(900_000)), "a step has a guess beside each row");
+        assert!(half.1 < plain.1 * 0.95, "{half:?} beside {plain:?}");
     }
 
     #[test]

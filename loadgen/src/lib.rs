@@ -12,6 +12,7 @@ pub mod chart;
 pub mod client;
 pub mod compare;
 pub mod contest;
+mod draft_counts;
 pub mod dry_run;
 pub mod edge;
 pub mod fleet_replay;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::{LatencySummary, ReplayConfig, replay_lowered};
 
+use crate::draft_counts::DraftCounts;
 use crate::dry_run;
 use crate::record::Record;
 use crate::workload::RelQuery;
@@ -34,7 +35,11 @@ impl Simulated {
 /// the server told too little.
 pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &str) -> Option<Simulated> {
     let policy = serde_json::from_value(json!(policy)).ok()?;
-    let replay = replay_lowered(dry_run::lowered(trace, records)?, policy, &machine(state)?).ok()?;
+    let (mut machine, drafts) = (machine(state)?, DraftCounts::of([state]));
+    drafts.price(&mut machine);
+    let mut lowered = dry_run::lowered(trace, records)?;
+    drafts.spread(&mut lowered);
+    let replay = replay_lowered(lowered, policy, &machine).ok()?;
     Some(Simulated::of(&replay.summary))
 }
 
@@ -66,6 +71,8 @@ pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
     if let Some(blocks) = state["kv_blocks"].get("total") {
         limits["kv_blocks"] = blocks.clone();
     }
+    // The tokens are made up: guesses of what follows would cost and never be right.
+    limits["speculation"] = json!("off");
     config.scheduler = serde_json::from_value(limits).ok()?;
     // What no longer matters without a real engine.
     config.scheduler.rows_max = u32::MAX;
@@ -123,6 +130,21 @@ mod tests {
         assert!(of(&narrow, "fcfs") > Some(fcfs * 1.2), "four rows at a time");
         narrow["limits"] = json!({ "sequences_max": "many" });
         assert_eq!(of(&narrow, "fcfs"), None);
+    }
+
+    #[test]
+    fn a_server_whose_guesses_are_right_is_as_quick_as_they_made_it_and_the_simulator_makes_none() {
+        let (trace, records) = busy();
+        let of = |state: &Value| predict(&trace, &records, state, "fcfs").map(|run| run.mean_ms);
+        let plain = of(&state()).expect("all is told");
+        let mut guesses = state();
+        (guesses["output_tokens"], guesses["draft_tokens"], guesses["accepted_tokens"]) =
+            (json!(1_000), json!(500), json!(500));
+        let quicker = of(&guesses).expect("all is told");
+        assert!(quicker < plain * 0.97, "every other token came without a step: {quicker} beside {plain}");
+        let machine = machine(&guesses).expect("all is told");
+        let settings = serde_json::to_value(&machine.scheduler).expect("plain data");
+        assert_eq!(settings["speculation"], "off");
     }
 
     #[test]

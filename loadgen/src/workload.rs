@@ -56,14 +56,18 @@ impl RelQuery {
 
     /// A row's prompt, filled by the client (single mode).
     pub fn prompt(&self, row: &[String]) -> String {
-        let mut text =
-            String::with_capacity(self.template.len() + row.iter().map(String::len).sum::<usize>());
+        self.parts(row).into_iter().map(|(text, _)| text).collect()
+    }
+
+    /// The same part by part: each with whether it is a cell, or else of the template.
+    pub fn parts<'a>(&'a self, row: &'a [String]) -> Vec<(&'a str, bool)> {
+        let mut parts = Vec::new();
         let mut rest = self.template.as_str();
         while let Some(brace) = rest.find(['{', '}']) {
-            text.push_str(&rest[..brace]);
+            parts.push((&rest[..brace], false));
             let tail = &rest[brace..];
             if tail.starts_with("{{") || tail.starts_with("}}") {
-                text.push_str(&tail[..1]);
+                parts.push((&tail[..1], false));
                 rest = &tail[2..];
                 continue;
             }
@@ -71,11 +75,11 @@ impl RelQuery {
             let name = &tail[1..end];
             let column =
                 self.columns.iter().position(|column| column == name).expect("names its own columns");
-            text.push_str(&row[column]);
+            parts.push((row[column].as_str(), true));
             rest = &tail[end + 1..];
         }
-        text.push_str(rest);
-        text
+        parts.push((rest, false));
+        parts
     }
 }
 

@@ -19,6 +19,7 @@ pub mod demo;
 pub mod digests;
 pub mod driver;
 pub mod error;
+pub mod gateway_ids;
 pub mod health;
 pub mod intake;
 pub mod known_models;

@@ -9,6 +9,7 @@ use crate::account::{self, Account, Accounts, Spent};
 use crate::budgets::{BudgetAmount, Budgets};
 use crate::clock::Clock;
 use crate::database_clock::DatabaseClock;
+use crate::gateway_ids::GatewayIds;
 use crate::health::Pulse;
 use crate::intake::{Intake, Job};
 use crate::live::Live;
@@ -54,6 +55,8 @@ pub struct Shared {
     pub leases: Option<Arc<LeaseSignal>>,
     /// What stands behind the names of servers in leases.
     pub(crate) lease_suffix: String,
+    /// What this process is called by other gateways.
+    pub gateway: Arc<GatewayIds>,
     /// Makes identifiers.
     pub ids: Arc<Ids>,
     /// Spans of what has ended, of all models.
@@ -189,6 +192,7 @@ pub(crate) mod tests {
             auto: AutoState::default(),
             leases: None,
             lease_suffix: String::new(),
+            gateway: Arc::new(GatewayIds::of(1, 2)),
             ids: Arc::new(Ids::starting_at(0, 0)),
             traces: Arc::new(Traces::off()),
         }

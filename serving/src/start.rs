@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::{BackendConfig, CacheConfig, CoalesceConfig, LiveConfig, RestartConfig};
 use crate::database_clock::DatabaseClock;
 use crate::driver::{Backend, Coalescing, Driver, Engine};
+use crate::gateway_ids::GatewayIds;
 use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::live::Live;
@@ -80,6 +81,7 @@ pub struct Process {
     results: Arc<Results>,
     replica_names: Arc<ReplicaNames>,
     leases: Option<Arc<LeaseSignal>>,
+    gateway: Arc<GatewayIds>,
     traces: Arc<Traces>,
 }
 
@@ -96,6 +98,7 @@ impl Process {
             results: Arc::new(Results::new(entries)),
             replica_names: Arc::default(),
             leases: lease_signal(settings.backend.fleet, store).map(Arc::new),
+            gateway: Arc::new(GatewayIds::of(rand::random(), rand::random())),
             traces: Arc::new(traces),
         }
     }
@@ -225,6 +228,7 @@ fn shared(
         leases: process.leases.clone().filter(|_| settings.backend.has_fleet()),
         // No other name of a server holds a space.
         lease_suffix: if settings.is_default { String::new() } else { format!(" model={}", model.name) },
+        gateway: Arc::clone(&process.gateway),
         ids: Arc::clone(&process.ids),
         traces: Arc::clone(&process.traces),
         clock: process.clock,

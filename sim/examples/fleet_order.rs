@@ -57,6 +57,7 @@ fn machine(
     FleetMachine {
         replicas: 1,
         replica: ReplicaConfig { rows_max, tokens_max: None },
+        reported: None,
         inner,
         cost,
         transport: Nanos(2_000_000),

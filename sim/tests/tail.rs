@@ -56,6 +56,7 @@ fn server(tail: u32, late: u32) -> FleetMachine {
     FleetMachine {
         replicas: 1,
         replica: ReplicaConfig { rows_max: 64, tokens_max: None },
+        reported: None,
         inner,
         cost: CostModel {
             prefill_per_token: Nanos(90_000),

@@ -17,6 +17,7 @@ use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serving::caller::Caller;
 use serving::clock::Late;
+use serving::gateway_ids::VIA;
 use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::Usage;
 use serving::submit::{self, Prepared, Resumed};
@@ -62,17 +63,23 @@ pub fn configure(routes: &mut ServiceConfig) {
     get, path = "/v1/models", tag = "openai",
     responses((status = 200, body = ModelList), (status = 401, body = ErrorBody)), security(("key" = []))
 )]
-pub async fn models(app: Data<App>, _: Authenticated) -> HttpResponse {
-    HttpResponse::Ok().json(ModelList { object: "list", data: models_of(&app) })
+pub async fn models(app: Data<App>, _: Authenticated, request: HttpRequest) -> HttpResponse {
+    let is_gateway = request.headers().contains_key(VIA);
+    HttpResponse::Ok().json(ModelList { object: "list", data: models_of(&app, is_gateway) })
 }
 
-/// All models, each by its name and by its aliases.
-fn models_of(app: &App) -> Vec<ModelObject> {
+/// All models, each by its name and by its aliases; for another gateway with the gateways that it leads to.
+fn models_of(app: &App, is_gateway: bool) -> Vec<ModelObject> {
     let embedder = app.config.retrieval.model.as_ref().map(|_| {
         let created = app.runtime.model.created;
         ModelObject::embedder(&app.config.retrieval.model_name(), created)
     });
-    app.models.iter().flat_map(|model| ModelObject::all(model.model())).chain(embedder).collect()
+    let named = app.models.iter().flat_map(|model| {
+        let gateways = if is_gateway { model.gateways() } else { Vec::new() };
+        let all = ModelObject::all(model.model()).into_iter();
+        all.map(move |object| ModelObject { gateways: gateways.clone(), ..object })
+    });
+    named.chain(embedder).collect()
 }
 
 /// A model by its name or an alias.
@@ -81,7 +88,7 @@ fn models_of(app: &App) -> Vec<ModelObject> {
     responses((status = 200, body = ModelObject), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result<HttpResponse, ApiError> {
-    let known = models_of(&app).into_iter().find(|known| known.id == *id);
+    let known = models_of(&app, false).into_iter().find(|known| known.id == *id);
     let known = known.ok_or_else(|| app.models.unknown(&id))?;
     Ok(HttpResponse::Ok().json(known))
 }

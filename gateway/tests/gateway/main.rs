@@ -46,6 +46,7 @@ mod legacy_functions;
 mod live;
 mod llama_cpp;
 mod logprobs;
+mod loops;
 mod lowered;
 mod messages;
 mod models;

@@ -7,6 +7,7 @@ use base::{Nanos, RelQueryId, RequestId, RowError, ServiceClass, Submission, Tim
 use super::Fleet;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::priority::Pricing;
+use super::prompt_scale::PromptScale;
 use super::query::Query;
 use super::router::Lane;
 use super::settle::Cause;
@@ -172,6 +173,18 @@ impl Fleet {
     pub fn set_reported(&mut self, id: ReplicaId, tokens: Option<TokenCount>) {
         if let Some(lane) = self.router.lanes.get_mut(&id) {
             lane.reported = tokens;
+        }
+    }
+
+    /// How a replica's prompts are counted here and there, as its replies have told.
+    pub fn prompt_scale(&self, id: ReplicaId) -> PromptScale {
+        self.router.lanes.get(&id).map(|lane| lane.scale).unwrap_or_default()
+    }
+
+    /// Begins with what is known of how a replica counts prompts.
+    pub fn set_prompt_scale(&mut self, id: ReplicaId, scale: PromptScale) {
+        if let Some(lane) = self.router.lanes.get_mut(&id) {
+            lane.scale = scale;
         }
     }
 

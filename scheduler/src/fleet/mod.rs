@@ -42,6 +42,7 @@ pub use demand::ReplicaDemand;
 pub use departed::Departed;
 pub use dispatch::{Dispatch, Why};
 pub use division::{Load, QueueStretch, ReplicaShare};
+pub use prompt_scale::PromptScale;
 pub use settle::{Failure, Finish};
 pub use stats::{FleetDecision, FleetStats, ReplicaStats};
 

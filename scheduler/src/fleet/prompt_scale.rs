@@ -10,14 +10,19 @@
 /// Tokens told after which older ones count half.
 const WINDOW: u64 = 1 << 20;
 
-/// Sums over answered rows.
+/// How prompts are counted here and at a replica: sums over answered rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PromptScale {
+pub struct PromptScale {
     here: u64,
     told: u64,
 }
 
 impl PromptScale {
+    /// Of prompts that have so many tokens here, and so many as a replica told.
+    pub fn of(here: u64, told: u64) -> Self {
+        Self { here, told }
+    }
+
     /// A row was answered whose prompt has so many tokens here, and so many as the replica told.
     pub(crate) fn answered(&mut self, here: u64, told: u64) {
         if here == 0 || told == 0 {

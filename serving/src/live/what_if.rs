@@ -3,10 +3,10 @@
 //! it in time.
 
 use base::{Nanos, Periods, Time, TokenCount};
-use scheduler::fleet::ReplicaConfig;
-use scheduler::{FleetConfig, Policy, SchedulerConfig};
+use scheduler::fleet::{PromptScale, ReplicaConfig};
+use scheduler::{FleetConfig, Policy, SchedulerConfig, Speculation};
 use sim::auto::Judge;
-use sim::fleet::{FleetMachine, replay_fleet};
+use sim::fleet::{FleetMachine, ReportedKv, replay_fleet};
 use sim::watch::{Mark, Watcher};
 use sim::{Fitted, MachineError, Replay, SimError, Trace};
 pub use sim::{IterationCounts, LatencySummary, TraceRelQuery, policies};
@@ -65,7 +65,11 @@ impl ReplayMachine {
         };
         let tokens_max = up.clone().map(|replica| usable(replica).tokens_max);
         let tokens_max = tokens_max.reduce(|one, other| Some(one?.max(other?))).flatten();
-        // Of their memory nobody knows: enough for long rows, and little enough to keep books of.
+        // What bounds rows together where not all are configured: what is known of each, if it is of all.
+        let known =
+            up.clone().map(memory).collect::<Option<Vec<ReportedKv>>>().filter(|_| tokens_max.is_none());
+        let reported = known.into_iter().flatten().max_by_key(|memory| memory.tokens);
+        // Of their own schedulers' memory: enough for long rows, and little enough to keep books of.
         let queue = SchedulerConfig {
             kv_blocks: REPLICA_BLOCKS_PER_ROW.saturating_mul(rows_max.clamp(64, 4_096)),
             block_tokens: REPLICA_BLOCK_TOKENS,
@@ -77,11 +81,14 @@ impl ReplayMachine {
             fairness: Some(false),
             chunk_tokens: TokenCount(REPLICA_STEP_TOKENS.max(u64::from(rows_max) + 1)),
             sequences_max: rows_max,
+            // Tokens of traces are made up; what right guesses save is in the fitted cost.
+            speculation: Speculation::Off,
             ..queue.clone()
         };
         Ok(Some(Judge::Fleet(Box::new(FleetMachine {
             replicas: u32::try_from(up.count()).unwrap_or(u32::MAX),
             replica: ReplicaConfig { rows_max, tokens_max },
+            reported,
             inner,
             cost: view.cost,
             transport: Nanos(0),
@@ -105,6 +112,19 @@ fn usable(replica: &ReplicaView) -> ReplicaConfig {
         rows_max: lease.rows.max(all.rows_max / gateways).clamp(1, all.rows_max.max(1)),
         tokens_max: all.tokens_max.map(tokens),
     }
+}
+
+/// What this gateway has of a replica's KV memory: what is configured, else of what it reports the part that its rows
+/// are, as the queue counts it. None where nobody says.
+fn memory(replica: &ReplicaView) -> Option<ReportedKv> {
+    let part = usable(replica);
+    if let Some(tokens) = part.tokens_max {
+        return Some(ReportedKv { tokens, scale: PromptScale::default() });
+    }
+    let all = u128::from(replica.kv_reported?.0);
+    let tokens = all * u128::from(part.rows_max) / u128::from(replica.rows_max.max(1));
+    let tokens = TokenCount(u64::try_from(tokens).unwrap_or(u64::MAX));
+    Some(ReportedKv { tokens, scale: replica.prompt_scale })
 }
 
 /// What a policy would have made of them.
@@ -194,8 +214,10 @@ mod tests {
             tokens: TokenCount(0),
             tokens_max: tokens_max.map(TokenCount),
             kv_reported: None,
+            prompt_scale: PromptScale::default(),
             cost: None,
             lease: None,
+            gateways: Default::default(),
             last_error: None,
         }
     }
@@ -233,5 +255,38 @@ mod tests {
         assert_eq!(both, Some((2, size(Some(2_000)))));
         assert_eq!(imitated(vec![small, replica(true, 4, None)]), Some((2, size(None))));
         assert_eq!(imitated(vec![replica(false, 9, None)]), None);
+    }
+
+    #[test]
+    fn what_replicas_report_of_their_memory_is_imitated_where_nothing_is_configured() {
+        let machine =
+            ReplayMachine { limits: SchedulerConfig::default(), fleet: Some(FleetConfig::default()) };
+        let imitated = |replicas: Vec<ReplicaView>| {
+            let view = View { replicas, ..View::default() };
+            match machine.judge(&view, Pace::default()).expect("a machine") {
+                Some(Judge::Fleet(fleet)) => {
+                    assert_eq!(fleet.inner.speculation, Speculation::Off, "tokens of traces are made up");
+                    fleet.reported
+                }
+                Some(Judge::Engine(_)) | None => panic!("replicas are up"),
+            }
+        };
+        let scale = PromptScale::of(4, 1);
+        let reports = |tokens: u64| ReplicaView {
+            kv_reported: Some(TokenCount(tokens)),
+            prompt_scale: scale,
+            ..replica(true, 8, None)
+        };
+        let kv = |tokens, scale| Some(ReportedKv { tokens: TokenCount(tokens), scale });
+        assert_eq!(imitated(vec![reports(500), reports(900)]), kv(900, scale), "the largest");
+        assert_eq!(imitated(vec![reports(500), replica(true, 8, None)]), None, "one has no limit");
+        let configured = || replica(true, 8, Some(2_000));
+        assert_eq!(imitated(vec![reports(500), configured()]), kv(2_000, PromptScale::default()));
+        assert_eq!(imitated(vec![configured(), configured()]), None, "that is the limit of each row too");
+        let lease = LeaseView { rows: 2, tokens: None, gateways: 4, is_held: true };
+        let shared = ReplicaView { lease: Some(lease), ..reports(800) };
+        assert_eq!(imitated(vec![shared]), kv(200, scale), "the part that there is here");
+        let both = ReplicaView { tokens_max: Some(TokenCount(70)), ..reports(800) };
+        assert_eq!(imitated(vec![both]), None, "what is configured counts before what is reported");
     }
 }

@@ -313,8 +313,10 @@ mod tests {
             tokens: TokenCount(0),
             tokens_max: None,
             kv_reported: None,
+            prompt_scale: Default::default(),
             cost: None,
             lease: Some(LeaseView { rows: 5, tokens: None, gateways: 2, is_held: true }),
+            gateways: Arc::default(),
             last_error: None,
         });
         let expected = [

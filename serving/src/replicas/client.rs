@@ -15,6 +15,7 @@ use super::stream::AnswerStream;
 use super::unhealthy::Unhealthy;
 use super::{kv_report, retry_after};
 use crate::config::{Dialect, ReplicaSettings, Secret};
+use crate::gateway_ids::{self, GatewayIds, GatewayPaths, LOOP_DETECTED, VIA};
 
 /// Bytes of a list of models, or of what a server says of its memory.
 const LOOK_BYTES_MAX: u64 = 4 << 20;
@@ -28,11 +29,22 @@ pub struct Client {
     /// The server's address, up to where `/v1` begins.
     base: String,
     key: Option<Secret>,
+    /// What this gateway is called where it looks at the server.
+    via: String,
     dialect: Dialect,
     reply_bytes_max: u64,
     health_path: Option<String>,
     health_patience: Duration,
     try_patience: Duration,
+}
+
+/// A server that is well.
+#[derive(Debug)]
+pub struct FoundServer {
+    /// The longest context that it says it takes.
+    pub context_max: Option<u64>,
+    /// The gateways that it leads to, where it is one.
+    pub gateways: GatewayPaths,
 }
 
 /// Why a body is not there.
@@ -45,7 +57,7 @@ enum Unread {
 
 impl Client {
     /// A client of a server, which is asked nothing yet.
-    pub fn new(config: &ReplicaSettings) -> Result<Self, String> {
+    pub fn new(config: &ReplicaSettings, gateway: &GatewayIds) -> Result<Self, String> {
         // The second call of a process finds it installed, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
@@ -59,6 +71,7 @@ impl Client {
             http,
             base: url.strip_suffix("/v1").unwrap_or(url).to_owned(),
             key: config.api_key.clone(),
+            via: gateway.via(None),
             dialect: config.dialect,
             reply_bytes_max: config.reply_bytes_max.0,
             health_path: config.health_path().map(str::to_owned),
@@ -142,9 +155,8 @@ impl Client {
         Outcome::Row(format!("the answer has more than {} bytes", self.reply_bytes_max))
     }
 
-    /// Whether the server is well and serves `model`; why not. With the longest context that it says it
-    /// takes.
-    pub async fn look(&self, model: &str) -> Result<Option<u64>, Unhealthy> {
+    /// Whether the server is well and serves `model`; why not.
+    pub async fn look(&self, model: &str) -> Result<FoundServer, Unhealthy> {
         if let Some(path) = &self.health_path {
             // A server without the path is judged by its list of models.
             self.get(path).await?;
@@ -156,7 +168,10 @@ impl Client {
             list["data"].as_array().ok_or_else(|| gone("its list of models cannot be read".into()))?;
         let named = |entry: &&Value| entry["id"].as_str() == Some(model);
         match models.iter().find(named) {
-            Some(entry) => Ok(entry["max_model_len"].as_u64()),
+            Some(entry) => Ok(FoundServer {
+                context_max: entry["max_model_len"].as_u64(),
+                gateways: gateway_ids::told(&entry["gateways"]),
+            }),
             None => {
                 let names: Vec<&str> = models.iter().filter_map(|entry| entry["id"].as_str()).collect();
                 Err(gone(cut(&format!("it serves {}, not `{model}`", names.join(", ")))))
@@ -174,7 +189,8 @@ impl Client {
     /// What is there; nothing, where the path is none.
     async fn get(&self, path: &str) -> Result<Option<Vec<u8>>, Unhealthy> {
         let request = self.request(reqwest::Method::GET, path).timeout(self.health_patience);
-        let response = request.send().await;
+        // By it a gateway knows its own look, and another one tells which gateways it leads to.
+        let response = request.header(VIA, &self.via).send().await;
         let response =
             response.map_err(|error| Unhealthy { is_gone: error.is_connect(), reason: chain(&error) })?;
         let status = response.status();
@@ -193,6 +209,10 @@ impl Client {
 
 /// What a status says of a server that is no success: one that fails now, or is busy, may still answer what it has.
 fn unwell(path: &str, status: u16) -> Unhealthy {
+    // A look names nobody else.
+    if status == LOOP_DETECTED {
+        return gone(gateway_ids::itself());
+    }
     let is_gone = !matches!(status, 408 | 429 | 500..=599);
     Unhealthy { reason: format!("{path} replied with status {status}"), is_gone }
 }
@@ -241,5 +261,7 @@ mod tests {
             assert_eq!(unwell.is_gone, is_gone, "{status}");
             assert!(unwell.reason.contains(&status.to_string()));
         }
+        let own = unwell("/health", LOOP_DETECTED);
+        assert!(own.is_gone && own.reason.contains("this gateway itself"), "{own:?}");
     }
 }

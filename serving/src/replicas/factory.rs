@@ -8,7 +8,7 @@ use scheduler::fleet::ReplicaId;
 use tokio::runtime::Handle;
 
 use super::ReplicaEvent;
-use super::client::Client;
+use super::client::{Client, FoundServer};
 use super::local::Local;
 use super::members::ReplicaMember;
 use super::replica::{HealthWatch, Replica, Transport};
@@ -51,7 +51,7 @@ impl ReplicaFactory {
             }
             (ReplicaKind::Local, None) => return Err(failed("there is no engine to run".into())),
             (ReplicaKind::Openai, _) => {
-                let client = Client::new(&member.settings).map_err(failed)?;
+                let client = Client::new(&member.settings, &self.shared.gateway).map_err(failed)?;
                 let style = self.style(&member);
                 let watch = self.watch(id, &member, &client, style.model.clone());
                 (Transport::Server { client, style }, Some(watch))
@@ -108,7 +108,7 @@ async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
     loop {
         looks.tick().await;
         let found = client.look(&model).await;
-        if let (Ok(Some(takes)), Some(context)) = (&found, context_max)
+        if let (Ok(FoundServer { context_max: Some(takes), .. }), Some(context)) = (&found, context_max)
             && *takes < context.0
             && !std::mem::replace(&mut is_reported, true)
         {
@@ -124,6 +124,6 @@ async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
             shared.intake.event(ReplicaEvent::Reported { replica, kv_tokens });
         }
         was_well = found.is_ok();
-        shared.intake.event(ReplicaEvent::Looked { replica, result: found.map(|_| ()) });
+        shared.intake.event(ReplicaEvent::Looked { replica, result: found.map(|found| found.gateways) });
     }
 }

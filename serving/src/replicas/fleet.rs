@@ -25,7 +25,7 @@ use super::local::{LocalAnswer, LocalCommand};
 use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
-use super::unhealthy::Unhealthy;
+use super::unhealthy::FoundHealth;
 use crate::config::PromptForm;
 use crate::price::TokenPrices;
 use crate::shared::Shared;
@@ -44,7 +44,7 @@ pub enum ReplicaEvent {
         /// The server.
         replica: ReplicaId,
         /// Well, or why not.
-        result: Result<(), Unhealthy>,
+        result: FoundHealth,
     },
     /// What a server says of its KV memory: the tokens that it holds, or nothing.
     Reported { replica: ReplicaId, kv_tokens: Option<TokenCount> },
@@ -306,10 +306,10 @@ impl Fleet {
                 let (client, shared) = (client.clone(), Arc::clone(&self.shared));
                 let generation = Arc::clone(&dispatch.item.generation);
                 let id = style.dialect.takes_request_ids().then_some(request.0);
-                let passed = self.passed_on.get(&row.0).map(|passed| passed.headers(id));
+                let headers = PassedOn::told(self.passed_on.get(&row.0), id, &self.shared.gateway);
                 let task = async move {
                     let say = |text| shared.intake.event(ReplicaEvent::Said { request, text });
-                    let outcome = held(client.ask(&ask, passed.unwrap_or_default(), say).await, &generation);
+                    let outcome = held(client.ask(&ask, headers, say).await, &generation);
                     shared.intake.event(ReplicaEvent::Ended { request, outcome });
                 };
                 Some(self.factory.runtime.spawn(task).abort_handle())
@@ -338,6 +338,7 @@ impl Fleet {
             ReplicaEvent::Said { .. } => Vec::new(),
             ReplicaEvent::Looked { replica, result } => {
                 let Some(replica) = self.replicas.get_mut(&replica) else { return Vec::new() };
+                let result = replica.leads_to(result, &self.shared.gateway);
                 let reason = result.as_ref().err().map(|unhealthy| unhealthy.reason.clone());
                 if replica.looked(result, unix_ms) {
                     let (name, state) = (replica.name(), replica.state(now));
@@ -440,7 +441,7 @@ impl Fleet {
                 // What servers are called and say is for operators: it stands in the log.
                 let told = loss.kind.told().to_owned();
                 let failure = match loss.kind {
-                    LossKind::Gone | LossKind::Busy(_) => Failure::Untried(told),
+                    LossKind::Gone | LossKind::Loop | LossKind::Busy(_) => Failure::Untried(told),
                     LossKind::Failed | LossKind::Misconfigured => Failure::Replica(told),
                 };
                 // Before the row waits again, so that it is not sent where it comes from.
@@ -565,8 +566,10 @@ impl Fleet {
                 tokens: counts.tokens,
                 tokens_max: replica.size.tokens_max,
                 kv_reported: replica.kv_reported,
+                prompt_scale: self.queue.prompt_scale(counts.id),
                 cost: counts.cost,
                 lease: self.leases.view(counts.id, now),
+                gateways: Arc::clone(&replica.gateways),
                 last_error: replica.last_error.clone(),
             }
         });

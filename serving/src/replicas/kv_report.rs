@@ -50,14 +50,21 @@ fn label<'a>(mut labels: &'a str, wanted: &str) -> Option<&'a str> {
     }
 }
 
-/// Tokens of a slot times slots.
+/// Tokens of a slot, however many slots there are: what the memory holds at least.
+///
+/// `n_ctx` is what one row may have there. Where each slot has memory of its own (`-np N`) all of it is that times
+/// `total_slots`; where all slots share one memory (`-kvu`, and as it comes without `-np`, since
+/// <https://github.com/ggml-org/llama.cpp/pull/16736>) it is all of it, or less (`--kv-unified-per-slot`). Neither `/props`
+/// nor `/slots` says which. Too little makes rows wait; too much ends every row there with an error once the memory is full
+/// (<https://github.com/ggml-org/llama.cpp/issues/23652>).
 fn in_properties(properties: &Value) -> Option<u64> {
-    let slot = properties["default_generation_settings"]["n_ctx"].as_u64()?;
-    slot.checked_mul(properties["total_slots"].as_u64()?)
+    properties["default_generation_settings"]["n_ctx"].as_u64()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn check(dialect: Dialect, body: &str, expected: Option<u64>) {
@@ -88,12 +95,32 @@ mod tests {
         check(Dialect::Openai, &engine(0), None);
     }
 
+    /// What llama.cpp's server replies under `/props`, without what it says of the model.
+    fn properties(n_ctx: u64, total_slots: u64) -> String {
+        let settings =
+            json!({"params": {"n_predict": -1, "temperature": 0.8, "stream": true}, "n_ctx": n_ctx});
+        let properties = json!({
+            "default_generation_settings": settings, "total_slots": total_slots, "model_alias": "m",
+            "modalities": {"vision": false, "audio": false}, "endpoint_slots": true, "endpoint_props": false,
+            "endpoint_metrics": false, "chat_template_caps": {}, "build_info": "b9265-0123abcd", "is_sleeping": false,
+        });
+        properties.to_string()
+    }
+
     #[test]
-    fn llama_cpp_says_its_slots_and_what_one_holds() {
+    fn of_llama_cpp_as_much_counts_as_one_slot_holds_for_others_may_share_it() {
+        // `-c 8192`: four slots that share all of it.
+        check(Dialect::LlamaCpp, &properties(8_192, 4), Some(8_192));
+        // `-c 8192 -np 4`: each has a quarter. Nothing else in the reply is different.
+        check(Dialect::LlamaCpp, &properties(2_048, 4), Some(2_048));
+        check(Dialect::LlamaCpp, &properties(8_192, 1), Some(8_192));
         for (body, tokens) in [
-            (r#"{"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4}"#, Some(16_384)),
-            (r#"{"default_generation_settings": {"n_ctx": 4096}}"#, None),
+            (r#"{"default_generation_settings": {"n_ctx": 4096}}"#, Some(4_096)),
+            (r#"{"default_generation_settings": {"n_ctx": 0}, "total_slots": 4}"#, None),
             (r#"{"default_generation_settings": {"n_ctx": "4096"}, "total_slots": 4}"#, None),
+            (r#"{"total_slots": 4}"#, None),
+            // `/slots`, which tells no more.
+            (r#"[{"id": 0, "n_ctx": 65536, "speculative": false, "is_processing": true}]"#, None),
             ("[]", None),
             ("not found", None),
         ] {

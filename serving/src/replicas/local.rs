@@ -80,7 +80,7 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
         let result = engine.advance(shared);
         if is_resting && matches!(result, StepResult::Idle | StepResult::Stepped(..)) {
             is_resting = false;
-            shared.intake.event(ReplicaEvent::Looked { replica, result: Ok(()) });
+            shared.intake.event(ReplicaEvent::Looked { replica, result: Ok(Arc::default()) });
         }
         match result {
             StepResult::Idle => is_idle = true,

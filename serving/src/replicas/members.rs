@@ -195,7 +195,7 @@ impl ReplicaMembers {
             ));
         }
         self.rules.check("", &replica).map_err(refused)?;
-        Client::new(&replica).map_err(|reason| RequestError::invalid("url", reason))?;
+        Client::new(&replica, &self.shared.gateway).map_err(|reason| RequestError::invalid("url", reason))?;
         let key = key_of(&replica, &self.rules, 0);
         let name = name_of(&replica, &self.rules);
         self.change(|state| {

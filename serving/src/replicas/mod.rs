@@ -42,5 +42,5 @@ pub use names::ReplicaNames;
 pub use source::ReplicaSource;
 pub use start::{ReplicaConstraints, StartedFleet, model, start};
 pub use start_error::FleetStartError;
-pub use unhealthy::Unhealthy;
+pub use unhealthy::{FoundHealth, Unhealthy};
 pub use view::{KvSource, ReplicaView};

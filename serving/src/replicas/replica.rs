@@ -7,7 +7,9 @@ use super::breaker::{Breaker, BreakerSettings, Passage};
 use super::local::Local;
 use super::members::ReplicaMember;
 use super::reply::{Loss, LossKind};
-use super::{client::Client, request::RequestStyle, unhealthy::Unhealthy};
+use super::unhealthy::{FoundHealth, Unhealthy};
+use super::{client::Client, request::RequestStyle};
+use crate::gateway_ids::{GatewayIds, GatewayPaths};
 use crate::metrics::ReplicaMetrics;
 use crate::price::TokenPrices;
 
@@ -46,6 +48,8 @@ pub(super) struct Replica {
     pub(super) size: ReplicaConfig,
     /// Tokens that its KV memory holds, as it said when it was last asked.
     pub(super) kv_reported: Option<TokenCount>,
+    /// The gateways that it leads to, as it said when it was last found.
+    pub(super) gateways: GatewayPaths,
     /// What tokens cost there.
     pub(super) prices: TokenPrices,
     /// None of the local engine.
@@ -96,6 +100,7 @@ impl Replica {
             prices,
             size: ReplicaConfig { rows_max: settings.rows_max, tokens_max: settings.tokens_max },
             kv_reported: None,
+            gateways: GatewayPaths::default(),
             watch,
             is_leaving: false,
             breaker: Breaker::new(BreakerSettings {
@@ -210,6 +215,24 @@ impl Replica {
         }
     }
 
+    /// Notes the gateways that a look found it to lead to. A replica that leads back to `own` is not well: rows would
+    /// come back. Who looks at this gateway is told of it all the same, so that each gateway of a loop finds it.
+    pub(super) fn leads_to(&mut self, found: FoundHealth, own: &GatewayIds) -> Result<(), Unhealthy> {
+        match found {
+            Ok(gateways) => {
+                self.gateways = gateways;
+                let reason = own.found_on(&self.gateways);
+                reason.map_or(Ok(()), |reason| Err(Unhealthy { reason, is_gone: true }))
+            }
+            Err(unhealthy) => {
+                if unhealthy.is_gone {
+                    self.gateways = GatewayPaths::default();
+                }
+                Err(unhealthy)
+            }
+        }
+    }
+
     /// What a look at it found. True: whether it gets rows has changed with it.
     pub(super) fn looked(&mut self, result: Result<(), Unhealthy>, unix_ms: u64) -> bool {
         let was = self.health;
@@ -244,7 +267,7 @@ impl Replica {
     pub(super) fn lost(&mut self, loss: &Loss, now: Time, unix_ms: u64) {
         self.last_error = Some((loss.reason.clone(), unix_ms));
         match loss.kind {
-            LossKind::Gone => self.health = ReplicaHealth::Gone,
+            LossKind::Gone | LossKind::Loop => self.health = ReplicaHealth::Gone,
             LossKind::Misconfigured if self.health == ReplicaHealth::Well => {
                 self.health = ReplicaHealth::Doubtful(0)
             }
@@ -261,6 +284,8 @@ fn span(span: Millis) -> Nanos {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::config::ReplicaSettings;
     use crate::metrics::tests::fresh;
@@ -281,7 +306,10 @@ mod tests {
             salt: false,
             open_end: 1,
         };
-        let transport = Transport::Server { client: Client::new(&config).expect("a client"), style };
+        let transport = Transport::Server {
+            client: Client::new(&config, &GatewayIds::of(1, 2)).expect("a client"),
+            style,
+        };
         Replica::new((member(&config), TokenPrices::default()), transport, None, fresh().replica("a"))
     }
 
@@ -307,6 +335,31 @@ mod tests {
         assert_eq!(health(&replica), Health::Down, "nobody is there");
         replica.looked(unhealthy(false), 0);
         assert_eq!(health(&replica), Health::Down, "a doubt is no reason to give it rows again");
+    }
+
+    #[test]
+    fn a_replica_that_leads_back_to_this_gateway_is_down_until_it_does_not() {
+        let (own, other) = (GatewayIds::of(1, 2), GatewayIds::of(3, 4));
+        let mut replica = replica();
+        let found = |replica: &mut Replica, paths: Vec<Vec<String>>| {
+            let result = replica.leads_to(Ok(paths.into()), &own);
+            replica.looked(result, 7);
+            replica.state(Time(0))
+        };
+        assert_eq!(found(&mut replica, other.paths(&[])), "up", "another gateway is a replica as others are");
+        assert_eq!(found(&mut replica, other.paths(&own.paths(&[]))), "down");
+        let reason = replica.last_error.as_ref().map(|(reason, _)| reason.clone()).unwrap_or_default();
+        assert!(reason.contains("leads back to this gateway"), "{reason}");
+        assert!(!replica.gateways.is_empty(), "those in front of this gateway are told of it");
+        assert_eq!(found(&mut replica, other.paths(&[])), "up");
+        assert!(replica.leads_to(unhealthy(false).map(|()| Arc::default()), &own).is_err());
+        assert!(!replica.gateways.is_empty(), "it was slow once");
+        assert!(replica.leads_to(unhealthy(true).map(|()| Arc::default()), &own).is_err());
+        assert!(replica.gateways.is_empty(), "nobody is there");
+        assert_eq!(found(&mut replica, Vec::new()), "up");
+        let loss = Loss { reason: "in a loop".into(), kind: LossKind::Loop };
+        replica.lost(&loss, Time(0), 8);
+        assert_eq!((replica.state(Time(0)), replica.last_error), ("down", Some(("in a loop".into(), 8))));
     }
 
     #[test]

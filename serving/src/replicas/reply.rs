@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::logprobs::{self, Beside};
 use super::prompt_scores::{self, PromptScoring};
+use crate::gateway_ids::LOOP_DETECTED;
 
 /// Characters of a server's error that are passed on.
 const ERROR_CHARS_MAX: usize = 400;
@@ -49,6 +50,8 @@ pub enum LossKind {
     Gone,
     /// It does not serve this model, or not with this key: nothing goes there before it is seen to be well.
     Misconfigured,
+    /// It sends rows back to this gateway, or is this gateway: as where there is nobody.
+    Loop,
     /// It failed; again and again opens its breaker.
     Failed,
     /// It asks to be left alone for a while.
@@ -61,6 +64,7 @@ impl LossKind {
         match self {
             Self::Gone => "the server of its model cannot be reached",
             Self::Misconfigured => "the server of its model refuses this gateway",
+            Self::Loop => "the server of its model sends it back",
             Self::Failed => "the server of its model failed",
             Self::Busy(_) => "the server of its model is busy",
         }
@@ -102,6 +106,7 @@ pub fn outcome(
         503 if retry_after.is_some() => {
             Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Busy(retry_after.map(seconds)) })
         }
+        LOOP_DETECTED => Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Loop }),
         408 | 500..=599 => Outcome::failed(said(status, body)),
         400..=499 => Outcome::Refused(said(status, body)),
         _ => Outcome::failed(format!("it replied with status {status}")),
@@ -345,6 +350,11 @@ mod tests {
         for status in [401, 402, 403, 404, 405, 407] {
             assert_eq!(kind(status, None), LossKind::Misconfigured, "{status}");
         }
+        assert_eq!(
+            kind(LOOP_DETECTED, Some(2)),
+            LossKind::Loop,
+            "the row comes back, wherever it comes from"
+        );
         assert_eq!(kind(429, None), LossKind::Busy(None));
         for status in [429, 503] {
             assert_eq!(kind(status, Some(2)), LossKind::Busy(Some(Nanos(2_000_000_000))));

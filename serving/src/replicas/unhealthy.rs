@@ -1,4 +1,9 @@
-//! What a look at a server's health found, where that is nothing good.
+//! What a look at a server's health found.
+
+use crate::gateway_ids::GatewayPaths;
+
+/// What a look at a server found: the gateways that it leads to, or why it is not well.
+pub type FoundHealth = Result<GatewayPaths, Unhealthy>;
 
 /// Why a server is not well.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,11 @@
 
 use base::TokenCount;
 use scheduler::CostModel;
+use scheduler::fleet::PromptScale;
 
 use super::lease::LeaseView;
 use super::source::ReplicaSource;
+use crate::gateway_ids::GatewayPaths;
 
 /// A replica, as it is shown.
 #[derive(Clone, Debug)]
@@ -30,10 +32,14 @@ pub struct ReplicaView {
     pub tokens_max: Option<TokenCount>,
     /// Tokens that its KV memory holds, as it says itself.
     pub kv_reported: Option<TokenCount>,
+    /// How its prompts are counted here and there.
+    pub prompt_scale: PromptScale,
     /// What its rows cost, fitted to their times; none before it has answered enough of them.
     pub cost: Option<CostModel>,
     /// What this gateway may use of it; none: all.
     pub lease: Option<LeaseView>,
+    /// The gateways that it leads to, itself among them, where it is one.
+    pub gateways: GatewayPaths,
     /// What went wrong last, and when (unix milliseconds).
     pub last_error: Option<(String, u64)>,
 }

@@ -6,6 +6,7 @@ use opentelemetry::trace::{SpanContext, TraceId};
 use scheduler::breakdown::PriorityParts;
 
 use super::origin::{Origin, REQUEST_ID, headers_of};
+use crate::gateway_ids::{GatewayIds, VIA};
 
 /// A span that has begun.
 #[derive(Clone, Debug)]
@@ -41,9 +42,20 @@ pub struct PassedOn {
     request_id: Option<Arc<str>>,
     /// `traceparent`, and `tracestate` where there is one.
     trace: Vec<(String, String)>,
+    /// The gateways that its request has come through.
+    via: Option<Arc<str>>,
 }
 
 impl PassedOn {
+    /// The headers of one try of a row of which this is known, if anything is: always what the gateway is called that
+    /// sends it.
+    pub fn told(known: Option<&Self>, number: Option<u64>, gateway: &GatewayIds) -> Vec<(String, String)> {
+        let via = gateway.via(known.and_then(|known| known.via.as_deref()));
+        let mut headers = known.map(|known| known.headers(number)).unwrap_or_default();
+        headers.push((VIA.to_owned(), via));
+        headers
+    }
+
     /// The headers of one try of a row; with its number where the server is told an id, for servers take those for
     /// unique.
     pub fn headers(&self, number: Option<u64>) -> Vec<(String, String)> {
@@ -99,7 +111,8 @@ impl RelQueryTrace {
         let own = self.span().map(|span| &span.context);
         let span = own.or_else(|| self.origin.get()?.origin.as_ref()?.span.as_ref());
         let trace = span.map(headers_of).unwrap_or_default();
-        let passed = PassedOn { request_id: self.request_id(), trace };
+        let via = self.origin.get().and_then(|from| from.origin.as_ref()?.via.clone());
+        let passed = PassedOn { request_id: self.request_id(), trace, via };
         (passed.request_id.is_some() || !passed.trace.is_empty()).then_some(passed)
     }
 }
@@ -122,7 +135,8 @@ mod tests {
 
     #[test]
     fn replicas_are_told_the_nearest_span_and_an_id_for_each_try() {
-        let origin = |span| Some(Arc::new(Origin { request_id: "r".into(), span, is_later: false }));
+        let origin =
+            |span| Some(Arc::new(Origin { request_id: "r".into(), span, is_later: false, via: None }));
         let span = Some(OpenSpan { context: context(2), parent: Some(context(1)), links: Vec::new() });
         let parent = |span: &str| ("traceparent".to_owned(), format!("00-{:032x}-{span}-01", 7));
         let id = (REQUEST_ID.to_owned(), "r-4".to_owned());
@@ -132,5 +146,22 @@ mod tests {
         assert_eq!(callers, Some(vec![id.clone(), parent("0000000000000001")]));
         assert_eq!(passed_on(RelQueryOrigin { origin: origin(None), span: None }), Some(vec![id]));
         assert_eq!(passed_on(RelQueryOrigin::default()), None);
+    }
+
+    #[test]
+    fn replicas_are_told_which_gateways_a_row_has_come_through_and_that_this_one_sent_it() {
+        let (first, own) = (GatewayIds::of(1, 2), GatewayIds::of(3, 4));
+        let told = |via: Option<String>| {
+            let origin =
+                Origin { request_id: "r".into(), span: None, is_later: false, via: via.map(Into::into) };
+            let trace = RelQueryTrace::default();
+            trace.comes_from(RelQueryOrigin { origin: Some(Arc::new(origin)), span: None });
+            PassedOn::told(trace.passed_on().as_ref(), None, &own)
+        };
+        let header = |value: String| vec![(VIA.to_owned(), value)];
+        assert_eq!(told(Some(first.via(None))), header(own.via(Some(&first.via(None)))));
+        assert_eq!(told(None), header(own.via(None)));
+        assert_eq!(PassedOn::told(None, None, &own), header(own.via(None)), "nothing is known of it");
+        assert_ne!(own.via(Some(&first.via(None))), own.via(None));
     }
 }

@@ -23,6 +23,9 @@ pub struct Origin {
     pub span: Option<SpanContext>,
     /// Whether it runs after its request: its spans are no children of that one then, and only linked to it.
     pub is_later: bool,
+    /// The gateways that it has come through ([`VIA`](crate::gateway_ids::VIA)), where it came through any. Not kept:
+    /// rows of other gateways are no work that outlives its request.
+    pub via: Option<Arc<str>>,
 }
 
 impl Origin {
@@ -68,7 +71,7 @@ impl From<&KeptOrigin> for Origin {
         let header = |wanted: &str| {
             headers.iter().find_map(|(name, value)| (name == wanted).then_some(value.as_str()))
         };
-        Self { request_id: request_id.as_str().into(), span: parent_of(&header), is_later: true }
+        Self { request_id: request_id.as_str().into(), span: parent_of(&header), is_later: true, via: None }
     }
 }
 
@@ -129,7 +132,8 @@ mod tests {
     fn an_origin_that_is_kept_is_the_same_again_and_later() {
         let span = parent_of(&|name| (name == "traceparent").then_some(PARENT));
         for span in [span, None] {
-            let origin = Origin { request_id: "sheet-7".into(), span: span.clone(), is_later: false };
+            let origin =
+                Origin { via: None, request_id: "sheet-7".into(), span: span.clone(), is_later: false };
             let text = serde_json::to_string(&origin.kept()).expect("plain data");
             let again = Origin::from(&serde_json::from_str::<KeptOrigin>(&text).expect("as it was written"));
             assert_eq!((&*again.request_id, again.is_later), ("sheet-7", true));
@@ -147,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_origin_goes_with_its_future_and_no_other() {
-        let origin = Origin { request_id: "r".into(), span: None, is_later: false };
+        let origin = Origin { request_id: "r".into(), span: None, is_later: false, via: None };
         let seen = || async {
             tokio::task::yield_now().await;
             Origin::current().map(|origin| (origin.request_id.to_string(), origin.is_later))

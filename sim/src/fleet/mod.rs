@@ -16,5 +16,5 @@ pub mod replica;
 pub mod world;
 
 pub use bench::{Bench, MethodKind};
-pub use replay::{FleetMachine, FleetReplay, replay_fleet, replay_fleet_lowered};
+pub use replay::{FleetMachine, FleetReplay, ReportedKv, replay_fleet, replay_fleet_lowered};
 pub use world::{FleetOutcome, WorldError};

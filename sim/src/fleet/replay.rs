@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use base::{Executor, Nanos, Periods, RelQueryId, RequestId, Submission, Time, TokenCount};
-use scheduler::fleet::{Dispatch, Finish, FleetConfig, ReplicaConfig, ReplicaId};
+use scheduler::fleet::{Dispatch, Finish, FleetConfig, PromptScale, ReplicaConfig, ReplicaId};
 use scheduler::{CostModel, Event, Fleet, Policy, Scheduler, SchedulerConfig, Usage};
 
 use crate::executor::SimExecutor;
@@ -14,6 +14,15 @@ use crate::summary::{IterationCounts, LatencySummary};
 use crate::trace::{Lowered, Trace};
 use crate::watch::Watcher;
 
+/// What a replica says of its KV memory, which bounds its rows together where nothing is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportedKv {
+    /// Tokens that it holds, as it counts them.
+    pub tokens: TokenCount,
+    /// How prompts are counted in the trace and there.
+    pub scale: PromptScale,
+}
+
 /// Replicas, and what stands in front of them.
 #[derive(Clone, Debug)]
 pub struct FleetMachine {
@@ -21,6 +30,8 @@ pub struct FleetMachine {
     pub replicas: u32,
     /// What one is given at a time.
     pub replica: ReplicaConfig,
+    /// What each says of its memory, where `replica` does not say it.
+    pub reported: Option<ReportedKv>,
     /// The limits of a replica's own scheduler and its policy.
     pub inner: SchedulerConfig,
     /// What its steps take.
@@ -146,9 +157,16 @@ impl<'a> FleetWorld<'a> {
             let scheduler = Scheduler::new(machine.inner.clone(), machine.cost)?;
             Ok(SimReplica { scheduler, executor, outcome: None, answered: 0, steps: 0 })
         };
+        let mut fleet = Fleet::new(machine.fleet.clone(), queue, each)?;
+        if let Some(ReportedKv { tokens, scale }) = machine.reported {
+            for id in (0..machine.replicas).map(ReplicaId) {
+                fleet.set_reported(id, Some(tokens));
+                fleet.set_prompt_scale(id, scale);
+            }
+        }
         Ok(Self {
             machine,
-            fleet: Fleet::new(machine.fleet.clone(), queue, each)?,
+            fleet,
             replicas: (0..machine.replicas).map(|_| replica()).collect::<Result<_, _>>()?,
             agenda: BinaryHeap::new(),
             scheduled: 0,
@@ -319,6 +337,7 @@ mod tests {
         FleetMachine {
             replicas,
             replica: ReplicaConfig { rows_max, tokens_max: None },
+            reported: None,
             inner: SchedulerConfig { policy: Policy::Fcfs, kv_blocks: 100_000, ..config.scheduler.clone() },
             cost: config.cost,
             transport: Nanos(0),
@@ -350,6 +369,20 @@ mod tests {
         };
         let (roomy, narrow, alone) = (holding(None), holding(Some(3_000)), holding(Some(1)));
         assert!(roomy < narrow && narrow < alone, "{roomy} {narrow} {alone}");
+    }
+
+    #[test]
+    fn what_replicas_report_of_their_memory_bounds_their_rows_in_their_own_tokens() {
+        let trace = generate(&Workload { relqueries: 20, ..Workload::new(Dataset::Beer, 0.8, 3) });
+        let holding = |reported: Option<(u64, PromptScale)>| {
+            let reported = reported.map(|(tokens, scale)| ReportedKv { tokens: TokenCount(tokens), scale });
+            fleet_mean(&trace, Policy::Fcfs, &FleetMachine { reported, ..machine(1, 64) })
+        };
+        let alike = PromptScale::default();
+        let (roomy, narrow) = (holding(None), holding(Some((2_000, alike))));
+        assert!(roomy < narrow && narrow < holding(Some((1, alike))), "{roomy} {narrow}");
+        let shorter = holding(Some((2_000, PromptScale::of(4, 1))));
+        assert!(shorter < narrow, "{shorter} {narrow}: a replica counts a quarter of what is counted here");
     }
 
     #[test]

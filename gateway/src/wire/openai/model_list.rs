@@ -28,6 +28,10 @@ pub struct ModelObject {
     /// where it is not so (our extension).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub picks_only: bool,
+    /// The ways on from here over other gateways, each as the random ids of the gateways on it: to gateways alone, which
+    /// find by it that they lead to themselves (our extension).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<Vec<String>>,
 }
 
 /// The models that can be called.
@@ -60,6 +64,7 @@ impl ModelObject {
             max_model_len: None,
             description: "embedding model: /v1/embeddings, /v1/score, /v1/rerank".into(),
             picks_only: false,
+            gateways: Vec::new(),
         }
     }
 
@@ -73,6 +78,7 @@ impl ModelObject {
             max_model_len: model.has_ids().then_some(model.context_max.0),
             description: model.description.clone(),
             picks_only: model.picks_only,
+            gateways: Vec::new(),
         }
     }
 }
