@@ -211,6 +211,7 @@ pub fn status(error: &RequestError) -> StatusCode {
         RequestError::Overloaded { .. }
         | RequestError::BudgetSpent { .. }
         | RequestError::TenantBudget { .. }
+        | RequestError::StatementBudget { .. }
         | RequestError::RateLimit { .. }
         | RequestError::Constraints { .. }
         | RequestError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -239,6 +240,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::RateLimit { retry_after, .. }
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. } => Some(*retry_after),
+        RequestError::StatementBudget { retry_after, .. } => *retry_after,
         RequestError::ShuttingDown => Some(Millis(5_000)),
         // Room is made by people, and a file is put back by them.
         RequestError::NoDatabase(StoreOutage::DiskFull | StoreOutage::FileGone) => Some(Millis(30_000)),

@@ -362,7 +362,8 @@ impl Drop for BudgetReservation {
 
 const DAY_MS: u64 = 86_400_000;
 
-fn until_tomorrow(now: UnixMillis) -> Millis {
+/// From then to the end of its day (UTC).
+pub fn until_tomorrow(now: UnixMillis) -> Millis {
     Millis(DAY_MS - now.0 % DAY_MS)
 }
 

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
@@ -85,11 +86,18 @@ pub struct BudgetSpent {
 
 /// Whose budget a statement's day is.
 const TODAYS: &str = "today's statements have";
+/// What most budgets count.
+const TOKENS: &str = "tokens";
 
 impl BudgetSpent {
     /// Whether it is anew on another day.
     pub fn is_of_day(&self) -> bool {
         self.who == TODAYS
+    }
+
+    /// Whether it counts tokens, not calls.
+    pub fn is_of_tokens(&self) -> bool {
+        self.unit == TOKENS
     }
 }
 
@@ -112,7 +120,7 @@ struct Balance {
 impl Balance {
     fn admission(&self, limits: &BudgetLimits, who: &'static str, call: ComputedCalls) -> CallAdmission {
         let units = [
-            (&limits.tokens, "tokens", self.computed.tokens, self.reserved.tokens, call.tokens),
+            (&limits.tokens, TOKENS, self.computed.tokens, self.reserved.tokens, call.tokens),
             (&limits.calls, "calls", self.computed.calls, self.reserved.calls, call.calls),
         ];
         let mut admission = CallAdmission::Now;
@@ -251,12 +259,33 @@ pub struct StatementBudget {
     session: BudgetLimits,
     tenant: Arc<TenantBudget>,
     balance: Mutex<Balance>,
+    is_begun: AtomicBool,
+    begun: Notify,
 }
 
 impl StatementBudget {
     /// A statement that has computed nothing, under limits of its session and of its tenant.
     pub fn new(session: BudgetLimits, tenant: Arc<TenantBudget>) -> Arc<Self> {
-        Arc::new(Self { session, tenant, balance: Mutex::default() })
+        let (is_begun, begun) = (AtomicBool::new(false), Notify::new());
+        Arc::new(Self { session, tenant, balance: Mutex::default(), is_begun, begun })
+    }
+
+    /// Rows of it are let in. True: the first.
+    pub fn begin(&self) -> bool {
+        let is_first = !self.is_begun.swap(true, Ordering::SeqCst);
+        if is_first {
+            self.begun.notify_waiters();
+        }
+        is_first
+    }
+
+    /// Waits until rows of it are let in: no budget has refused it so far.
+    pub async fn until_begun(&self) {
+        let mut begun = std::pin::pin!(self.begun.notified());
+        begun.as_mut().enable();
+        if !self.is_begun.load(Ordering::SeqCst) {
+            begun.await;
+        }
     }
 
     fn balance(&self) -> MutexGuard<'_, Balance> {
@@ -390,7 +419,7 @@ impl Drop for Reservation {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
 
     use futures_util::FutureExt as _;
 

@@ -11,7 +11,7 @@ use super::embed::EmbeddingRun;
 use crate::options::OnError;
 use crate::program::AiCall;
 use crate::query::{AnsweredBy, CallKey, ColumnId, OperatorProgress, Query, QueryColumn};
-use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run};
+use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run, RunError};
 
 /// The rows of one operator that are on their way; `P` says what an answer is for.
 pub(super) struct PendingCalls<P> {
@@ -106,7 +106,7 @@ impl<P> PendingCalls<P> {
             self.progress.sent.add(rows.len());
             let Some(run) = self.runs.get_mut(&column) else { continue };
             if let Err(error) = run.send(rows).await {
-                return exec_err!("{error}");
+                return Err(error.into());
             }
         }
         Ok(())
@@ -133,8 +133,8 @@ impl<P> PendingCalls<P> {
 
     /// Takes an answer in. Gives its column, and what waits for it.
     pub(super) fn take(&mut self, answer: &RowAnswer) -> Result<Option<(Arc<AiColumn>, Vec<P>)>> {
-        if let Outcome::Stopped(reason) = &answer.outcome {
-            return exec_err!("{reason}");
+        if let Outcome::Stopped(error) = &answer.outcome {
+            return Err(error.clone().into());
         }
         let Some(PendingCall { key, column, purposes }) = self.in_flight.remove(&answer.id) else {
             return Ok(None);
@@ -160,7 +160,7 @@ impl<P> PendingCalls<P> {
                 Err(reason) => self.failed(call, &reason),
             },
             Outcome::Vector(vector) => Ok(crate::cell::number_list(vector)),
-            Outcome::Failed(reason) | Outcome::Stopped(reason) => self.failed(call, reason),
+            Outcome::Failed(reason) | Outcome::Stopped(RunError { reason, .. }) => self.failed(call, reason),
             Outcome::Unknown => {
                 self.query.progress.leave_unknown();
                 Ok(call.function.output().null())

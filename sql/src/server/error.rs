@@ -10,6 +10,7 @@ use pgwire::error::{ErrorInfo, PgWireError};
 
 use crate::access::AccessDenied;
 use crate::error_text::{self, without_prefixes};
+use crate::runner::RunError;
 
 /// SQLSTATE codes (Appendix A of Postgres' manual) that this server gives.
 pub(super) mod code {
@@ -145,6 +146,7 @@ fn of_datafusion(error: &DataFusionError) -> SqlError {
             None if inner.is::<AccessDenied>() => {
                 SqlError::new(code::INSUFFICIENT_PRIVILEGE, inner.to_string())
             }
+            None if inner.is::<RunError>() => of_execution(&clean(&inner.to_string())),
             None => SqlError::new(code::DATA_EXCEPTION, clean(&inner.to_string())),
         },
         DataFusionError::SQL(inner, _) => of_parser(inner),
