@@ -25,6 +25,12 @@ pub enum ApiError {
     /// A key that was good until it expired.
     #[error("this API key has expired; ask an operator for another")]
     KeyExpired,
+    /// The operators' key of the configuration, where a tenant is asked for.
+    #[error(
+        "`auth.admin_key` is the operators' key and no tenant's: send a tenant's key, such as one by `relserve key \
+         create NAME`"
+    )]
+    TenantKeyRequired,
     /// A good key, but not an operator's.
     #[error(
         "this takes an operator's key: `auth.admin_key`, or one by `relserve key create NAME --operator`"
@@ -72,6 +78,7 @@ impl ApiError {
         let (kind, code) = match self {
             Self::Unauthorized => ("authentication_error", Some("invalid_api_key")),
             Self::KeyExpired => ("authentication_error", Some("api_key_expired")),
+            Self::TenantKeyRequired => ("authentication_error", Some("tenant_key_required")),
             Self::Forbidden => ("permission_error", Some("operator_key_required")),
             Self::InvalidToken(_) => ("authentication_error", Some("invalid_link")),
             Self::StaleVersion(_) => ("invalid_request_error", Some("stale_version")),
@@ -144,7 +151,9 @@ pub struct ErrorObject {
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::Unauthorized | Self::KeyExpired | Self::InvalidToken(_) => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::KeyExpired | Self::TenantKeyRequired | Self::InvalidToken(_) => {
+                StatusCode::UNAUTHORIZED
+            }
             Self::Forbidden | Self::UnknownHost(_) | Self::ForeignOrigin(_) => StatusCode::FORBIDDEN,
             Self::StaleVersion(_) => StatusCode::CONFLICT,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -176,6 +185,7 @@ impl ResponseError for ApiError {
             }
             Self::Unauthorized
             | Self::KeyExpired
+            | Self::TenantKeyRequired
             | Self::Forbidden
             | Self::UnknownHost(_)
             | Self::ForeignOrigin(_)

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use datafusion::common::DataFusionError;
 use tokio::sync::Notify;
 
 /// What was computed; answers that were known cost nothing.
@@ -90,6 +91,20 @@ const TODAYS: &str = "today's statements have";
 const TOKENS: &str = "tokens";
 
 impl BudgetSpent {
+    /// Of a session's bound on tokens, which a statement has reached by what no call of a model took.
+    pub fn of_session(max: u64, computed: u64) -> Self {
+        let limit = "relserve.max_tokens".to_owned();
+        Self { limit, max, who: "the statement has", computed, unit: TOKENS, next: 1 }
+    }
+
+    /// The spent budget that ended a statement, if that is its error.
+    pub fn of(error: &DataFusionError) -> Option<&Self> {
+        match error.find_root() {
+            DataFusionError::External(cause) => cause.downcast_ref(),
+            _ => None,
+        }
+    }
+
     /// Whether it is anew on another day.
     pub fn is_of_day(&self) -> bool {
         self.who == TODAYS

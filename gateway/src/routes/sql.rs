@@ -64,7 +64,7 @@ pub async fn run(
 ) -> Result<HttpResponse, ApiError> {
     let body = read_body(&app, &request, payload).await?;
     let clock = app.runtime.shared.clock;
-    let SqlRequest { query, format, settings, deadline } = SqlRequest::read(crate::json::object(&body)?)?;
+    let SqlRequest { query, format, settings, deadline } = SqlRequest::parse(&body)?;
     let deadline = deadline.map(|span| Deadline::new(arrival_of(&request, clock), span));
     let statement = SqlStatement { query, settings, tables: scope.tables.clone() };
     let ticket =

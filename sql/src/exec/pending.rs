@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err};
 use ir::Cell;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::embed::EmbeddingRun;
+use crate::budget::BudgetSpent;
 use crate::options::OnError;
 use crate::program::AiCall;
 use crate::query::{AnsweredBy, CallKey, ColumnId, OperatorProgress, Query, QueryColumn};
@@ -97,11 +98,8 @@ impl<P> PendingCalls<P> {
     pub(super) async fn send(&mut self) -> Result<()> {
         for (column, rows) in std::mem::take(&mut self.waiting) {
             if self.query.is_spent() {
-                return exec_err!(
-                    "the query has computed {} tokens: relserve.max_tokens is {}",
-                    self.query.progress.tokens(),
-                    self.query.limits.max_tokens
-                );
+                let (max, computed) = (self.query.limits.max_tokens, self.query.progress.tokens());
+                return Err(DataFusionError::External(Box::new(BudgetSpent::of_session(max, computed))));
             }
             self.progress.sent.add(rows.len());
             let Some(run) = self.runs.get_mut(&column) else { continue };

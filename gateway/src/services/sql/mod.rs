@@ -17,6 +17,7 @@ use actix_web::web::Data;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
 use sql::access::AccessDenied;
+use sql::budget::BudgetSpent;
 use sql::runner::RunError;
 use sql::{DataFusionError, Session, SessionAccess, SessionPolicy, reason};
 
@@ -62,6 +63,9 @@ pub fn failed(error: DataFusionError) -> RequestError {
     }
     if let Some(cause) = RunError::cause_of::<RequestError>(&error) {
         return cause.clone();
+    }
+    if let Some(spent) = BudgetSpent::of(&error) {
+        return RequestError::StatementBudget { reason: spent.to_string(), retry_after: None };
     }
     match error.find_root() {
         DataFusionError::Internal(_) => internal(error),
