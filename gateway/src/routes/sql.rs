@@ -81,8 +81,8 @@ pub async fn run(
     // once, however long its first row takes.
     let first = tokio::select! {
         biased;
-        piece = rows.next() => piece,
         () = begun => None,
+        piece = rows.next() => piece,
     };
     let first = match (first, &id) {
         (Some(Err(RequestError::Deadline)), Some(id)) => return Ok(late(id)),

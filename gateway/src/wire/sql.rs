@@ -60,7 +60,7 @@ fn of_large(error: RequestError) -> RequestError {
     match error {
         RequestError::Invalid { field, .. } => match sql::number_limits(&field) {
             Some(limits) => RequestError::invalid(format!("settings.{field}"), limits),
-            None => RequestError::invalid(field, "is larger than any number that is taken"),
+            None => RequestError::invalid(field, "is an integer beyond 64 bits"),
         },
         error => error,
     }
