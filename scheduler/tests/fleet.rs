@@ -79,7 +79,7 @@ fn a_row_that_ends_tells_its_text_its_usage_and_its_relquery() {
     assert_eq!((sent.replica, sent.relquery.0, sent.seen_tokens), (ReplicaId(0), 7, 0));
     assert_eq!(fleet.sent(sent.relquery), [0]);
     let events = done(&mut fleet, &sent, Time(1_000));
-    assert_eq!(fleet.sent(sent.relquery), []);
+    assert!(fleet.sent(sent.relquery).is_empty());
     let [
         Event::Started { .. },
         Event::Text { text, .. },
