@@ -147,8 +147,8 @@ async fn a_call_is_in_the_sum_of_its_day_before_it_runs() {
 }
 
 /// Three calls whose answers take more steps than [`BEGUN`].
-const LONG: &str =
-    "SELECT ai_complete(prompt('say {0}{1}', repeat('a', 60), value)) AS t FROM generate_series(1, 3)";
+const LONG: &str = "SELECT ai_complete(prompt('say {0}{1}', repeat('a', 60), value), max_tokens => 100) AS t \
+    FROM generate_series(1, 3)";
 /// Steps in which all of them begin, and none ends.
 const BEGUN: u64 = 20;
 
