@@ -97,6 +97,9 @@ pub async fn holder_at(app: &App, key: Option<String>, now: Time) -> Result<KeyH
         return Ok(KeyHolder { tenant, key: None, is_operator: false, expires: None, scope });
     }
     let key = key.ok_or(ApiError::Unauthorized)?;
+    if is_admin_key(app, &key) {
+        return Err(ApiError::TenantKeyRequired);
+    }
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
     let unix_now = app.runtime.shared.unix_now();
     let known = |lifetime: Millis| {

@@ -25,6 +25,12 @@ pub enum ApiError {
     /// A key that was good until it expired.
     #[error("this API key has expired; ask an operator for another")]
     KeyExpired,
+    /// The operators' key of the configuration, where a tenant is asked for.
+    #[error(
+        "`auth.admin_key` is the operators' key and no tenant's: send a tenant's key, such as one by `relserve key \
+         create NAME`"
+    )]
+    TenantKeyRequired,
     /// A good key, but not an operator's.
     #[error(
         "this takes an operator's key: `auth.admin_key`, or one by `relserve key create NAME --operator`"
@@ -75,6 +81,7 @@ impl ApiError {
         let (kind, code) = match self {
             Self::Unauthorized => ("authentication_error", Some("invalid_api_key")),
             Self::KeyExpired => ("authentication_error", Some("api_key_expired")),
+            Self::TenantKeyRequired => ("authentication_error", Some("tenant_key_required")),
             Self::Forbidden => ("permission_error", Some("operator_key_required")),
             Self::InvalidToken(_) => ("authentication_error", Some("invalid_link")),
             Self::StaleVersion(_) => ("invalid_request_error", Some("stale_version")),
@@ -148,7 +155,9 @@ pub struct ErrorObject {
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::Unauthorized | Self::KeyExpired | Self::InvalidToken(_) => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::KeyExpired | Self::TenantKeyRequired | Self::InvalidToken(_) => {
+                StatusCode::UNAUTHORIZED
+            }
             Self::Forbidden | Self::UnknownHost(_) | Self::ForeignOrigin(_) => StatusCode::FORBIDDEN,
             Self::StaleVersion(_) => StatusCode::CONFLICT,
             Self::LoopDetected(_) => StatusCode::LOOP_DETECTED,
@@ -181,6 +190,7 @@ impl ResponseError for ApiError {
             }
             Self::Unauthorized
             | Self::KeyExpired
+            | Self::TenantKeyRequired
             | Self::Forbidden
             | Self::UnknownHost(_)
             | Self::ForeignOrigin(_)
@@ -217,6 +227,7 @@ pub fn status(error: &RequestError) -> StatusCode {
         RequestError::Overloaded { .. }
         | RequestError::BudgetSpent { .. }
         | RequestError::TenantBudget { .. }
+        | RequestError::StatementBudget { .. }
         | RequestError::RateLimit { .. }
         | RequestError::Constraints { .. }
         | RequestError::Busy { .. }
@@ -247,6 +258,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. }
         | RequestError::TicketsFull { retry_after, .. } => Some(*retry_after),
+        RequestError::StatementBudget { retry_after, .. } => *retry_after,
         RequestError::ShuttingDown => Some(Millis(5_000)),
         // Room is made by people, and a file is put back by them.
         RequestError::NoDatabase(StoreOutage::DiskFull | StoreOutage::FileGone) => Some(Millis(30_000)),

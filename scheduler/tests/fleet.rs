@@ -77,7 +77,9 @@ fn a_row_that_ends_tells_its_text_its_usage_and_its_relquery() {
     fleet.submit(submission(7, 100, rows(1, 0..1))).expect("room");
     let sent = fleet.dispatch(Time(300)).remove(0);
     assert_eq!((sent.replica, sent.relquery.0, sent.seen_tokens), (ReplicaId(0), 7, 0));
+    assert_eq!(fleet.sent(sent.relquery), [0]);
     let events = done(&mut fleet, &sent, Time(1_000));
+    assert!(fleet.sent(sent.relquery).is_empty());
     let [
         Event::Started { .. },
         Event::Text { text, .. },

@@ -5,6 +5,8 @@
 //! counted when it ends, and the rest is free again. What all gateways have counted is read from the store now and
 //! then, so each of them may let in what others have set aside meanwhile. Must not know the store or HTTP.
 
+mod admission;
+
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +17,7 @@ use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use scheduler::Usage;
 use store::{Computed, TenantLimits, UnixMillis};
+use tokio::sync::Notify;
 
 use crate::error::{BudgetUnits, RequestError};
 
@@ -167,11 +170,15 @@ impl TenantCounts {
 
 /// All tenants' budgets, of all models of a process.
 #[derive(Debug, Default)]
-pub struct Budgets(Mutex<HashMap<TenantId, TenantCounts>>);
+pub struct Budgets {
+    tenants: Mutex<HashMap<TenantId, TenantCounts>>,
+    /// Tells that something was given back, or that limits or sums are others.
+    changed: Notify,
+}
 
 impl Budgets {
     fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, TenantCounts>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A row of a tenant has ended.
@@ -219,6 +226,8 @@ impl Budgets {
             }
             limited.contains(tenant) || counts.reserved != nothing || counts.unread != nothing
         });
+        drop(tenants);
+        self.changed.notify_waiters();
     }
 
     /// Counts a request of a tenant, or refuses it: so many a minute, some of which may come at once.
@@ -293,6 +302,7 @@ impl Budgets {
         if let Some(found) = self.tenants().get_mut(&tenant) {
             found.reserved = found.reserved.minus(amount);
         }
+        self.changed.notify_waiters();
     }
 }
 
@@ -307,6 +317,18 @@ pub struct BudgetReservation {
 impl BudgetReservation {
     fn rows(&self) -> MutexGuard<'_, HashMap<u32, BudgetAmount>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it has a part for a row.
+    pub(crate) fn holds(&self, row: u32) -> bool {
+        self.rows().contains_key(&row)
+    }
+
+    /// Its rows go by these numbers from now on, which stand in the order of their places.
+    pub(crate) fn renumber(&self, numbers: &[u32]) {
+        let mut rows = self.rows();
+        let placed = std::mem::take(&mut *rows);
+        rows.extend(placed.into_iter().map(|(place, most)| (numbers[place as usize], most)));
     }
 
     /// A row has ended.
@@ -340,7 +362,8 @@ impl Drop for BudgetReservation {
 
 const DAY_MS: u64 = 86_400_000;
 
-fn until_tomorrow(now: UnixMillis) -> Millis {
+/// From then to the end of its day (UTC).
+pub fn until_tomorrow(now: UnixMillis) -> Millis {
     Millis(DAY_MS - now.0 % DAY_MS)
 }
 

@@ -1,13 +1,14 @@
 //! A column of any length as one relQuery: rows come in windows, answers are taken as they come, and only the
 //! rows that are under way are in memory. Must not know HTTP or wire shapes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use base::TenantId;
+use base::{TenantId, TokenCount};
 use tokio::sync::watch;
 
+use crate::budgets::BudgetReservation;
 use crate::caller::Caller;
 use crate::error::RequestError;
 use crate::intake::Job;
@@ -61,18 +62,32 @@ pub struct ColumnAnswers {
     relquery: Arc<RelQueryState>,
     names: Arc<RowNames>,
     version: watch::Receiver<u64>,
+    /// Rows that were without an answer as the column ended, by their numbers.
+    unanswered: HashMap<u32, u64>,
+}
+
+/// A call that a column has made and nobody takes the answer of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftCall {
+    /// Its row.
+    pub name: u64,
+    /// What it put out, where that is known.
+    pub output: Option<TokenCount>,
 }
 
 /// Answers of a column, by the names of their rows.
 #[derive(Debug)]
 pub struct ColumnRows {
     pub rows: Vec<(u64, AnswerRow)>,
+    /// Rows that never will have one, for the column has ended: why. What was computed of them,
+    /// [`ColumnAnswers::left_calls`] says.
+    pub unanswered: Vec<(u64, RequestError)>,
     /// What those used that ran, where [`OpenColumn::withhold`] says so.
     pub charges: Vec<RowCharge>,
 }
 
 impl OpenColumn {
-    /// Opens a relQuery without rows.
+    /// Opens a relQuery without rows. No request is counted: a statement may have several columns.
     pub fn open(
         runtime: &Arc<Runtime>,
         caller: Caller,
@@ -84,10 +99,14 @@ impl OpenColumn {
         relquery.trace.comes_from(runtime.shared.traces.relquery());
         relquery.trace.came_by(route);
         runtime.registry.insert(&relquery);
-        submit::count_request(runtime, caller, route);
         let names = Arc::<RowNames>::default();
         let version = relquery.follow_all();
-        let answers = ColumnAnswers { relquery: Arc::clone(&relquery), names: Arc::clone(&names), version };
+        let answers = ColumnAnswers {
+            relquery: Arc::clone(&relquery),
+            names: Arc::clone(&names),
+            version,
+            unanswered: HashMap::new(),
+        };
         let handle = OwnerHandle::new(runtime, relquery);
         let is_placed = AtomicBool::new(false);
         Ok((Self { runtime: Arc::clone(runtime), caller, handle, names, is_placed }, answers))
@@ -124,12 +143,13 @@ impl OpenColumn {
         Ok(RowReservation { runtime: Arc::clone(&self.runtime), tenant: self.caller.tenant, rows })
     }
 
-    /// Hands over further rows, named as their answers are to be.
+    /// Hands over further rows, named as their answers are to be. `held`: what is set aside for them in their tenant's
+    /// budget, by their places.
     pub async fn extend(
         &self,
         names: &[u64],
         mut prepared: Prepared,
-        room: RowReservation,
+        (room, held): (RowReservation, Option<Arc<BudgetReservation>>),
     ) -> Result<(), RequestError> {
         let relquery = self.handle.relquery();
         let numbers = {
@@ -144,6 +164,11 @@ impl OpenColumn {
         let answered = prepared.answered.iter_mut().map(|(row, _)| row);
         for row in targets.chain(prepared.failed.iter_mut().map(|(row, _)| row)).chain(answered) {
             *row = numbers[*row as usize];
+        }
+        if let Some(held) = held {
+            held.renumber(&numbers);
+            // Before answers are looked up: a row that has one gives its part back.
+            relquery.keep_reservation(held);
         }
         let job = submit::known(&self.runtime, self.caller, relquery, prepared).await;
         if let Err(error) = submit::set_aside(&self.runtime, &job, false) {
@@ -172,14 +197,19 @@ impl Drop for OpenColumn {
     fn drop(&mut self) {
         let (relquery, now) = (self.handle.relquery(), self.runtime.shared.clock.now());
         self.runtime.shared.without_ticket(relquery);
+        let was_over = relquery.read().is_over();
         if !relquery.close(now) {
-            // The handle calls it off.
+            // The handle calls it off, unless it was over: then the loop may not know yet that no further rows come.
+            if was_over {
+                self.runtime.shared.intake.leave(Arc::clone(relquery));
+            }
             return;
         }
         if self.is_placed.load(Ordering::Relaxed) {
             self.runtime.shared.intake.leave(Arc::clone(relquery));
         } else {
             self.runtime.shared.relquery_ended(relquery, &relquery.read());
+            relquery.let_go();
         }
         // Its answers were taken: there is nothing to look up.
         self.runtime.registry.remove(relquery.id);
@@ -188,21 +218,22 @@ impl Drop for OpenColumn {
 
 impl ColumnAnswers {
     /// What is answered, and of an ended relQuery what never will be.
-    fn take(&self) -> (ColumnRows, Status) {
+    fn take(&mut self) -> (ColumnRows, Status) {
         let TakenRows { rows: finished, charges, status } = self.relquery.take_finished();
         let mut names = lock(&self.names);
         let finished = finished.into_iter();
-        let mut rows: Vec<(u64, AnswerRow)> =
-            finished.filter_map(|(number, row)| Some((names.remove(&number)?, row))).collect();
+        let rows = finished.filter_map(|(number, row)| Some((names.remove(&number)?, row))).collect();
         let error = match &status {
             Status::Running | Status::Completed => None,
             Status::Cancelled => Some(RequestError::Cancelled),
             Status::Failed(error) => Some(error.clone()),
         };
+        let mut unanswered = Vec::new();
         if let Some(error) = error {
-            rows.extend(names.drain().map(|(_, name)| (name, AnswerRow::failed(error.clone()))));
+            unanswered.extend(names.values().map(|name| (*name, error.clone())));
+            self.unanswered.extend(names.drain());
         }
-        (ColumnRows { rows, charges }, status)
+        (ColumnRows { rows, unanswered, charges }, status)
     }
 
     /// The next answers by the names of their rows. A relQuery that was ended early fails the rows that it
@@ -210,7 +241,8 @@ impl ColumnAnswers {
     pub async fn next(&mut self) -> Option<ColumnRows> {
         loop {
             let (answers, status) = self.take();
-            if !answers.rows.is_empty() || !answers.charges.is_empty() {
+            let ColumnRows { rows, unanswered, charges } = &answers;
+            if !rows.is_empty() || !unanswered.is_empty() || !charges.is_empty() {
                 // Who waits for room has it now.
                 self.relquery.notify();
                 return Some(answers);
@@ -219,5 +251,27 @@ impl ColumnAnswers {
                 return None;
             }
         }
+    }
+
+    /// The calls that the column has made of rows without an answer. To be asked once there are no more answers; they are
+    /// known when the loop has let the column go.
+    pub async fn left_calls(mut self) -> Vec<LeftCall> {
+        loop {
+            let left = self.relquery.read().left_calls().map(|calls| self.named(calls));
+            if let Some(left) = left {
+                return left;
+            }
+            // The sender lives in the relQuery, so it cannot be gone.
+            if self.version.changed().await.is_err() {
+                return Vec::new();
+            }
+        }
+    }
+
+    fn named(&self, calls: &BTreeMap<u32, Option<TokenCount>>) -> Vec<LeftCall> {
+        let call = |(row, output): (&u32, &Option<TokenCount>)| {
+            Some(LeftCall { name: *self.unanswered.get(row)?, output: *output })
+        };
+        calls.iter().filter_map(call).collect()
     }
 }

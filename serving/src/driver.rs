@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 pub use backend::Backend;
-use base::{Nanos, PinId, RelQueryId, TenantId, Time};
+use base::{Nanos, PinId, RelQueryId, TenantId, Time, TokenCount};
 pub use engine::Engine;
 pub(crate) use engine::StepResult;
 pub use restart::ExecutorFactory;
@@ -234,10 +234,20 @@ impl Driver {
     /// Ends everything unfinished with an error.
     fn fail_all(&mut self, error: &RequestError) {
         let now = self.shared.clock.now();
+        let sent = self.sent(self.flights.keys().copied());
+        for (id, flight) in &self.flights {
+            for (number, row) in &flight.rows {
+                let is_sent = sent.contains(&(*id, *number));
+                let output = (!is_sent).then_some(TokenCount(row.tokens));
+                let asked = row.targets.iter().filter(|target| target.source == AnswerSource::Model);
+                asked.for_each(|target| target.relquery.leave_call(target.index, is_sent, output));
+            }
+        }
         for (_, placed) in self.relqueries.drain() {
             if placed.relquery.end(Status::Failed(error.clone()), now) {
                 self.shared.relquery_ended(&placed.relquery, &placed.relquery.read());
             }
+            placed.relquery.let_go();
         }
         for (id, flight) in self.flights.drain() {
             self.shared.intake.finished(flight.account.tenant, flight.rows.len() as u64);

@@ -114,6 +114,14 @@ pub enum RequestError {
         /// Until the period ends.
         retry_after: Millis,
     },
+    /// What a statement of SQL may compute is spent: its own bound, its session's, or its tenant's.
+    #[error("{reason}")]
+    StatementBudget {
+        /// The bound, what is left, and what one more row may take.
+        reason: String,
+        /// Until there is more, where time brings it.
+        retry_after: Option<Millis>,
+    },
     /// The caller's key may not do this; what it lacks.
     #[error("this API key lacks the scope `{0}`: ask an operator for one that has it")]
     OutOfScope(String),
@@ -218,6 +226,15 @@ pub enum BudgetUnits {
 }
 
 impl BudgetUnits {
+    /// What is left of it after another of its kind.
+    pub fn after(self, used: Self) -> Self {
+        let left = self.count().saturating_sub(used.count());
+        match self {
+            Self::Tokens(_) => Self::Tokens(left),
+            Self::Cost(_) => Self::Cost(Money(left)),
+        }
+    }
+
     /// For a comparison with another of its kind.
     pub(crate) fn count(self) -> u64 {
         match self {
@@ -267,7 +284,9 @@ impl RequestError {
             | Self::Constraints { .. }
             | Self::Busy { .. }
             | Self::TicketsFull { .. } => "rate_limit_exceeded",
-            Self::BudgetSpent { .. } | Self::TenantBudget { .. } => "insufficient_quota",
+            Self::BudgetSpent { .. } | Self::TenantBudget { .. } | Self::StatementBudget { .. } => {
+                "insufficient_quota"
+            }
             Self::OutOfScope(_) => "permission_error",
             Self::NotConfigured(_) => "not_configured",
             Self::Cancelled => "cancelled",
@@ -283,7 +302,9 @@ impl RequestError {
             Self::TooLong { .. } => Some("context_length_exceeded"),
             Self::ModelNotFound { .. } => Some("model_not_found"),
             Self::Overloaded { .. } => Some("queue_full"),
-            Self::BudgetSpent { .. } | Self::TenantBudget { .. } => Some("budget_spent"),
+            Self::BudgetSpent { .. } | Self::TenantBudget { .. } | Self::StatementBudget { .. } => {
+                Some("budget_spent")
+            }
             Self::OutOfScope(_) => Some("insufficient_scope"),
             Self::RateLimit { .. } => Some("rate_limit"),
             Self::Constraints { .. } => Some("constraint_limit"),
@@ -328,6 +349,7 @@ impl RequestError {
             | Self::Overloaded { .. }
             | Self::BudgetSpent { .. }
             | Self::TenantBudget { .. }
+            | Self::StatementBudget { .. }
             | Self::OutOfScope(_)
             | Self::RateLimit { .. }
             | Self::Cancelled

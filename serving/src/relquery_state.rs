@@ -6,6 +6,7 @@
 //! `shown_` methods say. Must not know HTTP.
 
 pub(crate) mod charges;
+mod left;
 mod scores;
 mod shown;
 
@@ -22,6 +23,7 @@ pub use scheduler::Usage;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 pub use self::charges::{RowCharge, TakenRows};
+use self::left::LeftCalls;
 pub use self::scores::{SCORES_MAX, ScoresBudget};
 use crate::budgets::BudgetReservation;
 use crate::error::RequestError;
@@ -132,6 +134,7 @@ pub struct State {
     recorded: Option<usize>,
     /// What the others used that ran.
     charges: BTreeMap<u32, RowCharge>,
+    left: LeftCalls,
     /// How many of all rows so far failed.
     pub failed: usize,
     /// How far it is.
@@ -255,11 +258,6 @@ impl AnswerRow {
             state: RowProgress::Pending,
         }
     }
-
-    /// Without an answer, and without hope of one.
-    pub(crate) fn failed(error: RequestError) -> Self {
-        Self { state: RowProgress::Failed(error), ..Self::pending() }
-    }
 }
 
 /// One relQuery as its clients see it.
@@ -298,6 +296,7 @@ impl RelQueryState {
             finished: Vec::new(),
             recorded: None,
             charges: BTreeMap::new(),
+            left: LeftCalls::default(),
             failed: 0,
             status: Status::Running,
             usage: Usage::default(),

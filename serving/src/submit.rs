@@ -207,7 +207,8 @@ pub(crate) fn set_aside(runtime: &Runtime, job: &Job, is_resumed: bool) -> Resul
     let prices = runtime.shared.prices.dearest();
     let rows = job.parts.iter().flat_map(|part| &part.rows);
     let rows = rows.filter_map(|row| Some((*row.targets.first()?, most(row, prices))));
-    let reserved = runtime.shared.budgets.reserve(job.account.tenant, rows.collect(), now, is_resumed)?;
+    let rows = job.relquery.not_reserved(rows.collect());
+    let reserved = runtime.shared.budgets.reserve(job.account.tenant, rows, now, is_resumed)?;
     if let Some(reservation) = reserved {
         job.relquery.keep_reservation(reservation);
     }
@@ -245,7 +246,7 @@ pub(crate) fn new_relquery(
 }
 
 /// A request of a caller's came in.
-pub(crate) fn count_request(runtime: &Runtime, caller: Caller, route: &'static str) {
+pub fn count_request(runtime: &Runtime, caller: Caller, route: &'static str) {
     let account = Account { tenant: caller.tenant, route };
     runtime.shared.accounts.add(account, Spent { requests: 1, ..Spent::default() });
 }

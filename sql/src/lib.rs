@@ -37,3 +37,4 @@ pub use access::SessionAccess;
 pub use datafusion::common::DataFusionError;
 pub use error_text::reason;
 pub use session::{Running, Session, SessionPolicy};
+pub use settings::number_limits;

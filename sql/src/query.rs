@@ -107,7 +107,8 @@ struct AnswerBytes;
 impl Weighter<CallKey, Outcome> for AnswerBytes {
     fn weight(&self, (_, cells): &CallKey, outcome: &Outcome) -> u64 {
         let text = match outcome {
-            Outcome::Text { text, .. } | Outcome::Failed(text) | Outcome::Stopped(text) => text.len(),
+            Outcome::Text { text, .. } | Outcome::Failed(text) => text.len(),
+            Outcome::Stopped(error) => error.reason.len(),
             Outcome::Vector(vector) => size_of_val(&**vector),
             Outcome::Unknown => 0,
         };

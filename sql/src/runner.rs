@@ -3,10 +3,12 @@
 //! This crate decides which rows need an answer; who runs them, and how, stands behind [`Runner`]. Must not
 //! know HTTP, the engine or the scheduler.
 
+use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use base::{Constraint, TokenCount};
+use datafusion::common::DataFusionError;
 use futures_util::future::BoxFuture;
 use ir::catalogue::{Answer, Guide, SharedCall};
 use ir::{Cell, Template, TemplatePart};
@@ -156,7 +158,7 @@ pub enum Outcome {
     /// Why there is no answer.
     Failed(String),
     /// Why neither this row nor another of its column gets one: the statement ends with it.
-    Stopped(String),
+    Stopped(RunError),
     /// Nobody has computed it, and nobody was to.
     Unknown,
 }
@@ -182,9 +184,48 @@ pub struct RowAnswer {
 }
 
 /// Why rows cannot be run at all.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RunError(pub String);
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct RunError {
+    /// In words.
+    pub reason: String,
+    /// As whoever was to run them knows it.
+    cause: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl RunError {
+    /// One that its words say all of.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), cause: None }
+    }
+
+    /// One that whoever runs rows has a type for: [`Self::cause_of`] gives it back.
+    pub fn caused_by(cause: impl Error + Send + Sync + 'static) -> Self {
+        Self { reason: cause.to_string(), cause: Some(Arc::new(cause)) }
+    }
+
+    /// What whoever runs rows has given as the cause of a statement's error.
+    pub fn cause_of<T: Error + 'static>(error: &DataFusionError) -> Option<&T> {
+        let DataFusionError::External(error) = error.find_root() else { return None };
+        error.downcast_ref::<Self>()?.cause.as_deref()?.downcast_ref()
+    }
+}
+
+/// Two are one where their words are.
+impl PartialEq for RunError {
+    fn eq(&self, other: &Self) -> bool {
+        self.reason == other.reason
+    }
+}
+
+impl From<RunError> for DataFusionError {
+    fn from(error: RunError) -> Self {
+        match error.cause {
+            Some(_) => Self::External(Box::new(error)),
+            None => Self::Execution(error.reason),
+        }
+    }
+}
 
 /// A relQuery that is open: it takes rows until it is dropped, and what still runs then is cancelled.
 pub trait Run: Send {
@@ -255,7 +296,7 @@ pub trait Runner: Debug + Send + Sync + 'static {
 
     /// The embedding model; where there is none, an error that names its setting.
     fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError> {
-        Err(RunError("there is no embedding model".to_owned()))
+        Err(RunError::new("there is no embedding model"))
     }
 
     /// What computed tokens of a model cost, where a replica of it has a price: that of the dearest.

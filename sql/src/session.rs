@@ -288,11 +288,11 @@ impl Session {
             LogicalPlan::Explain(explain) => Some(Arc::clone(&explain.plan)),
             _ => None,
         };
-        if let LogicalPlan::Statement(PlanStatement::SetVariable(set)) = &plan
-            && set.variable.eq_ignore_ascii_case(AiSettings::MODEL)
-            && !set.value.is_empty()
-        {
-            self.model(&set.value)?;
+        if let LogicalPlan::Statement(PlanStatement::SetVariable(set)) = &plan {
+            AiSettings::check(&set.variable, &set.value)?;
+            if set.variable.eq_ignore_ascii_case(AiSettings::MODEL) && !set.value.is_empty() {
+                self.model(&set.value)?;
+            }
         }
         let plan = match &plan {
             LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {

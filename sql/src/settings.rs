@@ -1,5 +1,7 @@
 //! Settings of AI functions, which a session may `SET`.
 
+use std::ops::RangeInclusive;
+
 use datafusion::common::config::ConfigExtension;
 use datafusion::common::{Result, extensions_options, plan_err};
 
@@ -36,6 +38,18 @@ impl ConfigExtension for AiSettings {
 impl AiSettings {
     /// The setting of the model, as it is set.
     pub(crate) const MODEL: &str = "relserve.model";
+
+    /// What is wrong with a value of a setting that is a number, as it is set.
+    ///
+    /// # Errors
+    /// One that has the setting's limits.
+    pub(crate) fn check(variable: &str, value: &str) -> Result<()> {
+        let Some(range) = range_of(variable) else { return Ok(()) };
+        if value.trim().parse().is_ok_and(|number: u64| range.contains(&number)) {
+            return Ok(());
+        }
+        plan_err!("{variable} {}, not `{value}`", limits_of(&range))
+    }
 
     /// The model that is set. An empty name is none.
     pub(crate) fn model(&self) -> Option<&str> {
@@ -84,6 +98,24 @@ impl AiSettings {
     }
 }
 
+/// The numbers that a setting may be, by its whole name; `None`: it is no number.
+fn range_of(variable: &str) -> Option<RangeInclusive<u64>> {
+    match variable.to_ascii_lowercase().as_str() {
+        "relserve.max_tokens" | "relserve.max_calls" => Some(0..=u64::MAX),
+        "relserve.window_rows" => Some(1..=u64::MAX),
+        _ => None,
+    }
+}
+
+/// The limits of a setting that is a number, in words, by its whole name.
+pub fn number_limits(variable: &str) -> Option<String> {
+    range_of(variable).as_ref().map(limits_of)
+}
+
+fn limits_of(range: &RangeInclusive<u64>) -> String {
+    format!("must be a whole number from {} to {}", range.start(), range.end())
+}
+
 #[cfg(test)]
 mod tests {
     use datafusion::common::config::ExtensionOptions as _;
@@ -112,5 +144,26 @@ mod tests {
             assert_eq!(shown(&settings), entry.value, "{name}");
         }
         assert!(AiSettings::default().reset("none").is_err());
+    }
+
+    #[test]
+    fn a_number_that_a_setting_cannot_be_is_told_with_the_limits() {
+        for (name, value, from) in [
+            ("relserve.max_tokens", "-1", 0),
+            ("relserve.max_calls", "1.5", 0),
+            ("relserve.max_tokens", "18446744073709551616", 0),
+            ("relserve.window_rows", "0", 1),
+            ("Relserve.Window_Rows", "many", 1),
+        ] {
+            let error = AiSettings::check(name, value).expect_err("it is refused").to_string();
+            let expected =
+                format!("{name} must be a whole number from {from} to 18446744073709551615, not `{value}`");
+            assert!(error.contains(&expected), "{error}");
+        }
+        for (name, value) in
+            [("relserve.window_rows", "1"), ("relserve.max_tokens", "0"), ("relserve.model", "-1")]
+        {
+            AiSettings::check(name, value).expect("it is taken");
+        }
     }
 }

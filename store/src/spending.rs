@@ -1,4 +1,5 @@
-//! What SQL of a tenant has computed on a day, over all gateways: what its budget is held against.
+//! What SQL of a tenant has computed on a day, over all gateways, and what it has set aside for calls under way: what its
+//! budget is held against.
 //!
 //! Beside [`crate::usage`], which counts what a client got (answers out of a cache too) for whoever bills.
 
@@ -14,6 +15,15 @@ use crate::time::{from_sql, to_sql};
 const OF_DAY: &str = "SELECT tenants.id, tokens, calls FROM tenants CROSS JOIN sql_spending \
     WHERE sql_spending.tenant = tenants.id AND day = $1 AND tenants.id BETWEEN $2 AND $3";
 
+/// What is added, and what is taken out; one of the two is nothing, and no sum falls below nothing.
+const CHANGE: &str = "INSERT INTO sql_spending (tenant, day, tokens, calls) VALUES ($1, $2, $3, $4) \
+    ON CONFLICT (tenant, day) DO UPDATE SET \
+    tokens = CASE WHEN sql_spending.tokens + excluded.tokens > $5 \
+        THEN sql_spending.tokens + excluded.tokens - $5 ELSE 0 END, \
+    calls = CASE WHEN sql_spending.calls + excluded.calls > $6 \
+        THEN sql_spending.calls + excluded.calls - $6 ELSE 0 END \
+    RETURNING tokens, calls";
+
 /// What was computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spending {
@@ -26,20 +36,29 @@ pub struct Spending {
 impl Store {
     /// Adds to a tenant's day ([`crate::UnixMillis::day`]); gives the sum of all gateways.
     pub async fn add_spending(&self, tenant: TenantId, day: u64, more: Spending) -> Result<Spending, Error> {
+        self.change_spending(tenant, day, more, Spending::default()).await
+    }
+
+    /// Adds to a tenant's day, and takes out of it what was added before and not computed; gives the sum of all gateways.
+    pub async fn change_spending(
+        &self,
+        tenant: TenantId,
+        day: u64,
+        more: Spending,
+        less: Spending,
+    ) -> Result<Spending, Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Usage).await?;
-            let (tokens, calls): (i64, i64) = sqlx::query_as(
-                "INSERT INTO sql_spending (tenant, day, tokens, calls) VALUES ($1, $2, $3, $4) \
-                 ON CONFLICT (tenant, day) DO UPDATE SET tokens = sql_spending.tokens + excluded.tokens, \
-                 calls = sql_spending.calls + excluded.calls RETURNING tokens, calls",
-            )
-            .bind(to_sql(tenant.0))
-            .bind(to_sql(day))
-            .bind(to_sql(more.tokens))
-            .bind(to_sql(more.calls))
-            .fetch_one(&mut *tx)
-            .await
-            .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+            let (tokens, calls): (i64, i64) = sqlx::query_as(CHANGE)
+                .bind(to_sql(tenant.0))
+                .bind(to_sql(day))
+                .bind(to_sql(more.tokens.saturating_sub(less.tokens)))
+                .bind(to_sql(more.calls.saturating_sub(less.calls)))
+                .bind(to_sql(less.tokens.saturating_sub(more.tokens)))
+                .bind(to_sql(less.calls.saturating_sub(more.calls)))
+                .fetch_one(&mut *tx)
+                .await
+                .map_err(|error| foreign(error, Error::Missing("tenant")))?;
             tx.commit().await?;
             Ok(Spending { tokens: from_sql(tokens), calls: from_sql(calls) })
         })

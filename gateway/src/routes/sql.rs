@@ -11,6 +11,7 @@ use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal, stored};
 use sql::Running;
+use sql::budget::StatementBudget;
 use sql::format::{ResultFormat, ResultWriter};
 use store::TicketState;
 
@@ -44,7 +45,8 @@ pub fn configure(routes: &mut ServiceConfig) {
     request_body(content = Object, description = "query: one statement; format: jsonl (one object a row), csv (texts \
         that a spreadsheet would compute have a ' in front), csv_raw or arrow (IPC stream); settings: \
         {name: value, ..} of the session, such as relserve.max_tokens; deadline_ms. AI \
-        columns run as relQueries of class dashboard. An error after the first row is a last line {\"error\": {..}} in jsonl, \
+        columns run as relQueries of class dashboard. A statement that a budget refuses before rows of it run is a 429. An \
+        error after that is a last line {\"error\": {..}} in jsonl, \
         and breaks the connection in the other formats: a result is never cut short silently. When the deadline \
         passes, the statement goes on under the ticket that the header relserve-ticket names: jsonl ends with the \
         line {\"status\": \"partial\", \"ticket\": .., \"rows\": rows so far}, the other formats break off."),
@@ -62,7 +64,7 @@ pub async fn run(
 ) -> Result<HttpResponse, ApiError> {
     let body = read_body(&app, &request, payload).await?;
     let clock = app.runtime.shared.clock;
-    let SqlRequest { query, format, settings, deadline } = SqlRequest::read(crate::json::object(&body)?)?;
+    let SqlRequest { query, format, settings, deadline } = SqlRequest::parse(&body)?;
     let deadline = deadline.map(|span| Deadline::new(arrival_of(&request, clock), span));
     let statement = SqlStatement { query, settings, tables: scope.tables.clone() };
     let ticket =
@@ -72,23 +74,49 @@ pub async fn run(
         Ok(running) => Some(running?),
         Err(Late) => None,
     };
-    let mut reply = match (&ticket, &running) {
-        (Some(ticket), None) if format != ResultFormat::JsonLines => {
-            ticket.make(&app, caller, statement, (None, 0)).await?;
-            return Ok(late(&ticket.id));
-        }
-        _ => HttpResponse::Ok(),
+    let id = ticket.as_ref().map(|ticket| ticket.id.clone());
+    let begun = until_begun(running.as_ref().map(|running| Arc::clone(&running.query.budget)));
+    let mut rows = Box::pin(rows(Rows::new((app, caller), statement, running, format, ticket)?));
+    // What is refused before anything of it is let in is refused as on other routes; and the reply of what is let in begins at
+    // once, however long its first row takes.
+    let first = tokio::select! {
+        biased;
+        () = begun => None,
+        piece = rows.next() => piece,
     };
-    if let Some(ticket) = &ticket {
-        reply.insert_header((TICKET_HEADER, ticket.id.clone()));
+    let first = match (first, &id) {
+        (Some(Err(RequestError::Deadline)), Some(id)) => return Ok(late(id)),
+        (first, _) => first.transpose()?,
+    };
+    let mut reply = HttpResponse::Ok();
+    if let Some(id) = id {
+        reply.insert_header((TICKET_HEADER, id));
     }
     let kind = match format {
         ResultFormat::JsonLines => "application/x-ndjson",
         ResultFormat::Csv | ResultFormat::RawCsv => "text/csv; charset=utf-8",
         ResultFormat::Arrow => "application/vnd.apache.arrow.stream",
     };
-    let rows = rows(Rows::new((app, caller), statement, running, format, ticket)?);
-    Ok(reply.insert_header((CONTENT_TYPE, kind)).streaming(rows))
+    let pieces = futures_util::stream::iter(first.map(Ok)).chain(rows).map(move |piece| told(piece, format));
+    Ok(reply.insert_header((CONTENT_TYPE, kind)).streaming(pieces))
+}
+
+/// Waits until rows of a statement are let in; for ever, where it has not started.
+async fn until_begun(budget: Option<Arc<StatementBudget>>) {
+    match budget {
+        Some(budget) => budget.until_begun().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A piece of a result on its way out: an error is a line where the format has words for it, and else breaks off.
+fn told(piece: Result<Bytes, RequestError>, format: ResultFormat) -> Result<Bytes, RequestError> {
+    match piece {
+        Err(error) if format == ResultFormat::JsonLines => {
+            Ok(Bytes::from(line(&json!(crate::error::body(&error)))))
+        }
+        piece => piece,
+    }
 }
 
 /// The answer where nothing is there yet, in a format without words for that.
@@ -206,12 +234,7 @@ impl Rows {
         }
         let written = self.piece().await;
         self.is_over |= written.is_err();
-        match written {
-            Err(error) if self.format == ResultFormat::JsonLines => {
-                Some(Ok(line(&json!(crate::error::body(&error)))))
-            }
-            written => Some(written),
-        }
+        Some(written)
     }
 
     async fn piece(&mut self) -> Result<Vec<u8>, RequestError> {

@@ -25,6 +25,11 @@ pub struct SqlRequest {
 }
 
 impl SqlRequest {
+    /// Reads and checks a body.
+    pub fn parse(body: &[u8]) -> Result<Self, RequestError> {
+        Self::read(crate::json::object(body).map_err(of_large)?)
+    }
+
     /// Reads and checks the fields.
     pub fn read(mut fields: JsonFields) -> Result<Self, RequestError> {
         let Some(query) = fields.string("query")? else { return fields.bad("query", "is required") };
@@ -47,6 +52,17 @@ impl SqlRequest {
         let deadline = deadline(&mut fields)?;
         fields.finish()?;
         Ok(Self { query, format, settings, deadline })
+    }
+}
+
+/// An integer that no number keeps is none of a setting either, and as a text it would not be one.
+fn of_large(error: RequestError) -> RequestError {
+    match error {
+        RequestError::Invalid { field, .. } => match sql::number_limits(&field) {
+            Some(limits) => RequestError::invalid(format!("settings.{field}"), limits),
+            None => RequestError::invalid(field, "is an integer beyond 64 bits"),
+        },
+        error => error,
     }
 }
 

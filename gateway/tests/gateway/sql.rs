@@ -151,6 +151,20 @@ async fn mistakes_are_named_and_nothing_else_is_told() {
         (json!({"query": "SELECT 1", "format": "xml"}), "must be jsonl, csv, csv_raw or arrow"),
         (json!({"query": "SELECT 1", "settings": {"relserve.nonsense": 1}}), "settings.relserve.nonsense"),
         (json!({"query": "SELECT 1", "settings": {"a = 1; DROP": 1}}), "must be a setting's name"),
+        (
+            json!({"query": "SELECT 1", "settings": {"relserve.max_tokens": -1}}),
+            "invalid `settings.relserve.max_tokens`: relserve.max_tokens must be a whole number from 0 to \
+             18446744073709551615, not `-1`",
+        ),
+        (
+            json!({"query": "SELECT 1", "settings": {"relserve.window_rows": 0}}),
+            "invalid `settings.relserve.window_rows`: relserve.window_rows must be a whole number from 1 to \
+             18446744073709551615, not `0`",
+        ),
+        (
+            json!({"query": "SELECT 1", "settings": {"relserve.max_calls": "18446744073709551616"}}),
+            "must be a whole number from 0 to 18446744073709551615, not `18446744073709551616`",
+        ),
         (json!({"query": "SELECT 1", "colour": 1}), "colour"),
     ] {
         let reply = server.client.post("/v1/sql", &body).await;
@@ -158,6 +172,26 @@ async fn mistakes_are_named_and_nothing_else_is_told() {
         for internal in ["Error during planning", "Execution error", "Schema error", "SQL error"] {
             assert!(!reply.body.contains(&format!("`: {internal}")), "{body}: {}", reply.body);
         }
+    }
+}
+
+#[actix_web::test]
+async fn an_integer_that_no_number_keeps_is_refused_with_the_limits_and_no_advice_that_does_not_help() {
+    let server = serve().await;
+    for (field, said) in [
+        (
+            "\"settings\": {\"relserve.max_tokens\": 18446744073709551616}",
+            "invalid `settings.relserve.max_tokens`: must be a whole number from 0 to 18446744073709551615",
+        ),
+        (
+            "\"settings\": {\"relserve.window_rows\": -9223372036854775809}",
+            "invalid `settings.relserve.window_rows`: must be a whole number from 1 to 18446744073709551615",
+        ),
+        ("\"deadline_ms\": 18446744073709551616", "invalid `deadline_ms`: is an integer beyond 64 bits"),
+    ] {
+        let body = format!("{{\"query\": \"SELECT 1\", {field}}}");
+        let reply = server.client.post_bytes("/v1/sql", "application/json", body.as_bytes()).await;
+        assert_eq!((reply.status, reply.error().as_str()), (400, said), "{body}");
     }
 }
 

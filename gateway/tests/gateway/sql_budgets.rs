@@ -1,11 +1,11 @@
 //! What SQL may compute: budgets of statements and days, and scans that tools make by themselves.
 
-use base::TokenCount;
-use gateway::config::SqlBudget;
+use base::{Millis, TokenCount};
+use gateway::config::{Config, SqlBudget};
 use serde_json::json;
 use store::{DEFAULT_TENANT, Spending, Store, UnixMillis};
 
-use crate::common::client::{Client, Reply};
+use crate::common::client::{Client, Reply, finish, read_until};
 use crate::common::{Server, config, key_of, model, seen_in_time, serve_on, serve_with};
 use crate::postgres_client::{config as sql_config, connect, connect_as_default, options};
 
@@ -17,9 +17,13 @@ async fn ask(client: &Client, (first, last): (u32, u32), settings: serde_json::V
     client.post("/v1/sql", &json!({ "query": query, "settings": settings })).await
 }
 
+fn today(server: &Server) -> u64 {
+    UnixMillis(server.running.app.runtime.shared.clock.unix_ms()).day()
+}
+
 /// Waits until the day's sum of a tenant is as expected.
 async fn until_spent(store: &Store, server: &Server, expected: impl Fn(Spending) -> bool) -> Spending {
-    let day = UnixMillis(server.running.app.runtime.shared.clock.unix_ms()).day();
+    let day = today(server);
     let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
     let wait = async {
         loop {
@@ -43,6 +47,11 @@ async fn a_statement_computes_no_more_calls_than_its_budget() {
     {
         let reply = ask(&server.client, (1, 10), settings).await;
         assert!(reply.body.contains("sql.budgets.statement_calls_max is 3"), "{}", reply.body);
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["code"]),
+            (200, &json!("budget_spent")),
+            "it had begun"
+        );
     }
     // The second statement found three answers, and computed three.
     until_spent(store, &server, |spent| spent.calls == 6).await;
@@ -88,6 +97,117 @@ async fn a_tenants_day_has_a_budget_that_outlives_a_restart() {
     let second = serve_on(config, model(), store.clone()).await;
     let reply = ask(&second.client, (31, 31), json!({})).await;
     assert!(reply.body.contains(named), "{}", reply.body);
+    let error = &reply.json()["error"];
+    assert_eq!((reply.status, &error["type"]), (429, &json!("insufficient_quota")), "nothing had begun");
+    assert_eq!((&error["code"], &error["param"]), (&json!("budget_spent"), &json!(null)));
+    let wait: u64 = reply.header("retry-after").expect("tomorrow").parse().unwrap();
+    assert!((1..=86_400).contains(&wait), "{wait}");
+}
+
+/// Three calls, of equal length.
+const THREE: &str = "SELECT ai_complete(prompt('say {0}', value)) AS t FROM generate_series(1, 3)";
+
+/// A tenant that may make so many calls in a day.
+fn day_of(calls: u64) -> Config {
+    let mut config = config();
+    config.sql.budgets = vec![SqlBudget { day_calls_max: Some(calls), ..SqlBudget::default() }];
+    config
+}
+
+#[actix_web::test]
+async fn a_call_is_in_the_sum_of_its_day_before_it_runs() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let mut config = day_of(3);
+    // Nothing is written meanwhile but what a statement writes itself.
+    config.store.flush_ms = Millis(20_000);
+    let first = serve_on(config.clone(), model(), store.clone()).await;
+    first.gate.shut();
+    let running = first.client.begin("/v1/sql", &json!({ "query": THREE })).await;
+    first.until("a step waits", |server| server.gate.passed() == 1).await;
+    let day = today(&first);
+    let held = store.spending(DEFAULT_TENANT, day).await.unwrap();
+    assert_eq!(held.calls, 3);
+    // Whatever becomes of that server, another one finds the day spent.
+    config.store.node = "another".into();
+    let second = serve_on(config, model(), store.clone()).await;
+    let refused = ask(&second.client, (31, 31), json!({})).await;
+    assert!(
+        refused.status == 429 && refused.body.contains("have computed 3 calls, 0 are left"),
+        "{}",
+        refused.body
+    );
+    first.gate.release();
+    assert_eq!(finish(running).await.body.lines().count(), 3);
+    first.running.drain(std::future::pending()).await;
+    let took = store.spending(DEFAULT_TENANT, day).await.unwrap();
+    assert!(
+        took.calls == 3 && took.tokens < held.tokens,
+        "what they did not take is out again: {took:?} of {held:?}"
+    );
+}
+
+/// Three calls whose answers take more steps than [`BEGUN`].
+const LONG: &str = "SELECT ai_complete(prompt('say {0}{1}', repeat('a', 60), value), max_tokens => 100) AS t \
+    FROM generate_series(1, 3)";
+/// Steps in which all of them begin, and none ends.
+const BEGUN: u64 = 20;
+
+#[actix_web::test]
+async fn calls_that_were_made_count_though_their_client_has_left_and_those_of_the_queue_do_not() {
+    let server = serve_with(day_of(3), model()).await;
+    let store = &server.running.app.runtime.store;
+    server.gate.shut();
+    let before =
+        server.client.begin("/v1/relqueries", &json!({"template": "Say {w}", "rows": [["x"]]})).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    // The loop is busy with that step: none of these begins.
+    let mut queued = server.client.begin("/v1/sql", &json!({ "query": THREE })).await;
+    read_until(&mut queued, "\r\n\r\n").await;
+    assert_eq!(store.spending(DEFAULT_TENANT, today(&server)).await.unwrap().calls, 3, "they are set aside");
+    drop(queued);
+    server.until("it is noticed", |server| server.metric("relserve_disconnects_total") == 1.0).await;
+    server.gate.release();
+    finish(before).await;
+    let spent = until_spent(store, &server, |spent| spent.calls == 0).await;
+    assert_eq!(spent.tokens, 0, "none of them was made");
+    server.until_free().await;
+
+    let (computed, passed) = (server.gate.computed(), server.gate.passed());
+    server.gate.shut();
+    server.gate.allow(BEGUN);
+    let mut begun = server.client.begin("/v1/sql", &json!({ "query": LONG })).await;
+    read_until(&mut begun, "\r\n\r\n").await;
+    server.until("all have begun", |server| server.gate.passed() == passed + BEGUN + 1).await;
+    let most = store.spending(DEFAULT_TENANT, today(&server)).await.unwrap();
+    drop(begun);
+    server.until("it is noticed", |server| server.metric("relserve_disconnects_total") == 2.0).await;
+    server.gate.release();
+    server.until_free().await;
+    let spent = until_spent(store, &server, |spent| spent.tokens < most.tokens).await;
+    assert_eq!((most.calls, spent.calls), (3, 3), "each of them was");
+    assert!(spent.tokens >= server.gate.computed() - computed, "with its prompt at least: {spent:?}");
+    let refused = ask(&server.client, (31, 31), json!({})).await;
+    assert!(refused.body.contains("have computed 3 calls"), "{}", refused.body);
+}
+
+#[actix_web::test]
+async fn calls_that_were_made_count_though_their_ticket_is_deleted() {
+    let server = serve_with(day_of(3), model()).await;
+    let store = &server.running.app.runtime.store;
+    server.gate.shut();
+    let hasty = json!({ "query": LONG, "format": "csv", "deadline_ms": 60 });
+    let reply = server.client.post("/v1/sql", &hasty).await;
+    let id = reply.header("relserve-ticket").expect("a ticket").to_owned();
+    server.gate.allow(BEGUN);
+    server.until("all have begun", |server| server.gate.passed() == BEGUN + 1).await;
+    let most = store.spending(DEFAULT_TENANT, today(&server)).await.unwrap();
+    assert_eq!(server.client.delete(&format!("/v1/sql/{id}")).await.json()["cancelled"], true);
+    server.gate.release();
+    server.until_free().await;
+    let spent = until_spent(store, &server, |spent| spent.tokens < most.tokens).await;
+    assert_eq!((most.calls, spent.calls), (3, 3));
+    let refused = ask(&server.client, (31, 31), json!({})).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (429, &json!("budget_spent")));
 }
 
 /// What Metabase sends of itself, before a fingerprint of a view.

@@ -7,7 +7,7 @@ use store::{DEFAULT_TENANT, Store, Used};
 
 use crate::common::client::{Client, Reply, finish};
 use crate::common::{Server, config, model, seen_in_time, serve, serve_on, serve_parties, serve_with};
-use crate::takes::{database, kill, serve_shut_with};
+use crate::takes::{database, kill, serve_shut_with, until_rows_run};
 
 /// A row whose answer has one letter, and one whose answer has ten.
 const SHORT_AND_LONG: &str =
@@ -237,12 +237,39 @@ async fn a_statement_that_a_kill_interrupts_asks_for_no_answer_again_and_counts_
         let store = &second.running.app.runtime.store;
         let used = stored_usage(store).await;
         assert_eq!(
-            (used.rows, used.prompt, used.output),
-            (2, expected.usage.prompt, expected.usage.output),
+            (used.requests, used.rows, used.prompt, used.output),
+            (1, 2, expected.usage.prompt, expected.usage.output),
             "early: {is_early}"
         );
         assert!(store.work_rows(&id).await.unwrap().is_empty(), "they go with the ticket's end");
     }
+}
+
+#[actix_web::test]
+async fn a_statement_is_one_request_whatever_its_columns_and_its_starts() {
+    let mut calm = config();
+    calm.store.flush_ms = Millis(20_000);
+    let whole = serve_with(calm, model()).await;
+    let columns = "SELECT ai_complete(prompt('say {0}', w)) AS a, ai_complete(prompt('tell {0}', w)) AS b \
+        FROM (VALUES ('x'), ('y')) AS t(w)";
+    assert_eq!(whole.client.post("/v1/sql", &json!({ "query": columns })).await.status, 200);
+    assert_eq!((counted_in_memory(&whole).requests, counted_in_memory(&whole).rows), (1, 4));
+
+    let (folder, database) = database().await;
+    let mut server = serve_shut_with(folder.path(), model()).await;
+    let reply = hasty(&server.client, columns, "csv").await;
+    let id = reply.header("relserve-ticket").expect("a ticket").to_owned();
+    // Its first start, and two after kills.
+    for _ in 0..2 {
+        until_rows_run(&server).await;
+        kill(server, &database).await;
+        server = serve_shut_with(folder.path(), model()).await;
+    }
+    server.gate.release();
+    assert_eq!(until_over(&server.client, &id).await["status"], "completed");
+    assert_eq!(counted_in_memory(&server).requests, 0);
+    let used = stored_usage(&server.running.app.runtime.store).await;
+    assert_eq!((used.requests, used.rows), (1, 4));
 }
 
 #[actix_web::test]

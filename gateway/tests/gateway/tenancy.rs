@@ -24,6 +24,24 @@ async fn without_a_valid_key_nothing_is_served_but_health() {
 }
 
 #[actix_web::test]
+async fn the_operators_key_of_the_configuration_is_told_to_be_no_tenants() {
+    let Parties { operators, .. } = serve_parties(config()).await;
+    let statement = json!({"query": "SELECT 1"});
+    let cell = json!({"calls": [{"function": "ask", "args": ["Say hello"]}]});
+    let replies = [
+        operators.post("/v1/sql", &statement).await,
+        operators.post("/v1/cells", &cell).await,
+        operators.get("/v1/usage").await,
+    ];
+    for reply in replies {
+        let code = &reply.json()["error"]["code"];
+        assert_eq!((reply.status, code), (401, &json!("tenant_key_required")), "{}", reply.body);
+        assert!(reply.error().starts_with("`auth.admin_key` is the operators' key and no tenant's"));
+    }
+    assert_eq!(operators.get("/v1/tenants").await.status, 200);
+}
+
+#[actix_web::test]
 async fn a_revoked_key_stops_working() {
     let mut config = config();
     config.auth.remember_ms = Millis(0);

@@ -95,20 +95,84 @@ async fn a_statement_that_its_tenants_budget_ends_computes_no_further_row() {
         "query": "SELECT ai_complete(prompt('Say {0}', w)) FROM (VALUES ('a'), ('bbbbbbbbbb'), ('c')) AS t(w)",
         "settings": { "relserve.window_rows": 2 },
     });
-    set(&operators, "default", json!({"day_tokens": 1})).await;
-    let refused = server.client.post("/v1/sql", &sql).await.body;
-    let (_, behind) = refused.split_once("may take ").expect("it says how much");
-    let both: u64 = behind.split_once(' ').expect("a number").0.parse().expect("of tokens");
-    // Room for the first two, and what the short one leaves of its part is too little for the third.
-    set(&operators, "default", json!({"day_tokens": both})).await;
+    let row = most_of_a_row(&server.client, &operators, &sql).await;
+    set(&operators, "default", json!({"day_tokens": 3 * row})).await;
     server.gate.shut();
+    let running = server.client.begin("/v1/sql", &sql).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    // Less is allowed now: nothing that those which run leave is enough for the third.
+    set(&operators, "default", json!({"day_tokens": row})).await;
     server.gate.allow(6);
-    let ended = server.client.post("/v1/sql", &sql).await.body;
-    assert!(ended.contains("set aside for rows that run"), "{ended}");
+    let ended = finish(running).await;
+    let last: Value = serde_json::from_str(ended.body.lines().last().unwrap()).unwrap();
+    assert_eq!((ended.status, &last["error"]["code"]), (200, &json!("budget_spent")), "{}", ended.body);
     server.gate.release();
     server.until_free().await;
     assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), 1.0, "the long one was called off");
     assert_eq!(seen(&operators, "default").await["reserved_tokens"], 0);
+}
+
+/// Tokens that a row of a statement sets aside, as the refusal of a budget of one token says.
+async fn most_of_a_row(client: &Client, operators: &Client, sql: &Value) -> u64 {
+    set(operators, "default", json!({"day_tokens": 1})).await;
+    let refused = client.post("/v1/sql", sql).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (413, &json!("too_large")));
+    let (_, behind) = refused.body.split_once("may take ").expect("it says how much");
+    behind.split_once(' ').expect("a number").0.parse().expect("of tokens")
+}
+
+/// A statement of so many rows, whose answers are far shorter than they may be.
+fn roomy_rows(first: u32, last: u32) -> Value {
+    let query = format!(
+        "SELECT ai_complete(prompt('Say {{0}}', value), max_tokens => 900) AS t FROM generate_series({first}, {last})"
+    );
+    json!({ "query": query })
+}
+
+#[actix_web::test]
+async fn rows_that_do_not_fit_at_their_most_wait_for_those_that_run() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    let row = most_of_a_row(&server.client, &operators, &roomy_rows(10, 10)).await;
+    // A window at its most is 13 times as much.
+    set(&operators, "default", json!({"day_tokens": 3 * row})).await;
+    let (first, second) = (roomy_rows(11, 30), roomy_rows(31, 50));
+    let (first, second) =
+        tokio::join!(server.client.post("/v1/sql", &first), server.client.post("/v1/sql", &second));
+    for reply in [first, second] {
+        assert_eq!((reply.status, reply.body.lines().count()), (200, 20), "{}", reply.body);
+        assert!(!reply.body.contains("error"), "{}", reply.body);
+    }
+    server.until_free().await;
+    let status = seen(&operators, "default").await;
+    assert_eq!(status["reserved_tokens"], 0);
+    let used = status["day_tokens"]["used"].as_u64().unwrap();
+    assert!(used <= 2 * row, "what 40 rows took left room for one more to the last: {used}");
+
+    // With nothing of its own set aside there is nothing to wait for, and nothing has run: as on any other route.
+    set(&operators, "default", json!({"day_tokens": row})).await;
+    let refused = server.client.post("/v1/sql", &roomy_rows(51, 70)).await;
+    let error = &refused.json()["error"];
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert_eq!((&error["type"], &error["code"]), (&json!("insufficient_quota"), &json!("budget_spent")));
+    let said = error["message"].as_str().unwrap();
+    let (is, left) = (
+        format!("{row} tokens a day (`limits.day_tokens`)"),
+        format!("{} are left", row.saturating_sub(used)),
+    );
+    let asked = format!("may take {row};");
+    for part in
+        [is.as_str(), &left, &asked, "`max_tokens => n`", "`relserve.max_tokens`", "`relserve.window_rows`"]
+    {
+        assert!(said.contains(part), "{said:?} lacks {part:?}");
+    }
+    assert!(refused.header("retry-after").is_some());
+    let known = server.client.post("/v1/sql", &roomy_rows(11, 30)).await;
+    assert_eq!(
+        (known.status, known.body.lines().count()),
+        (200, 20),
+        "known answers are free: {}",
+        known.body
+    );
 }
 
 #[actix_web::test]

@@ -222,6 +222,12 @@ impl Fleet {
         self.requests.get(&request).map(|flying| (flying.relquery, flying.row))
     }
 
+    /// The rows of a relQuery that were sent to a replica and have not ended.
+    pub fn sent(&self, id: RelQueryId) -> Vec<u32> {
+        let own = self.requests.values().filter(|flying| flying.relquery == id);
+        own.map(|flying| flying.row).collect()
+    }
+
     /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first
     /// class, a row has waited since its replica failed, one for others that should have ended, or one long enough
     /// for a replica that could hold it.

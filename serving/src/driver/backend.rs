@@ -89,6 +89,15 @@ impl Backend {
         }
     }
 
+    /// The unfinished rows of a relQuery that a fleet has sent to a replica: what that has done for them is not known. Rows
+    /// of an engine begin with its steps.
+    pub(super) fn sent(&self, id: RelQueryId) -> Vec<u32> {
+        match self {
+            Self::Engine(_) => Vec::new(),
+            Self::Fleet(fleet) => fleet.sent(id),
+        }
+    }
+
     /// Holds a relQuery's sections after its end. A fleet has none.
     pub(super) fn pin(&mut self, id: RelQueryId, pin: PinId) {
         if let Self::Engine(engine) = self {

@@ -174,9 +174,12 @@ impl Driver {
         state: impl Fn(AnswerSource) -> RowProgress,
         now: Time,
     ) {
-        let tenant = charge.account.tenant;
+        let (tenant, output) = (charge.account.tenant, charge.spent.usage.output);
         let mut charge = Some(charge);
         for target in targets {
+            if target.source == AnswerSource::Model {
+                target.relquery.leave_finished(target.index, output);
+            }
             let row = (target.index, state(target.source));
             match charge.take() {
                 Some(uncounted) => charge = self.shared.settle_run(&target.relquery, row, uncounted, now),

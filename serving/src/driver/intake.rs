@@ -1,10 +1,10 @@
 //! What comes in: rows join what is in flight, extend an open relQuery or are submitted; relQueries nobody
 //! reads leave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::{RelQueryId, Submission, TenantId, Time, WorkItem};
+use base::{RelQueryId, Submission, TenantId, Time, TokenCount, WorkItem};
 use scheduler::Refused;
 
 use super::{AnswerTarget, Driver, PlacedRelQuery, RelQueryFlight, RowFlight, RowKey};
@@ -47,9 +47,15 @@ impl Driver {
             relquery.end(Status::Failed(RequestError::Dead), now);
             return self.shared.intake.finished(tenant, rows());
         }
-        // Called off while it was prepared: its `Leave` came before it.
-        if relquery.read().status == Status::Cancelled {
-            self.shared.relquery_ended(&relquery, &relquery.read());
+        // Called off while it was prepared, or ended by who ends all: its `Leave` came before it, or comes.
+        let (is_over, is_cancelled) = {
+            let state = relquery.read();
+            (state.is_over(), state.status == Status::Cancelled)
+        };
+        if is_over {
+            if is_cancelled {
+                self.shared.relquery_ended(&relquery, &relquery.read());
+            }
             self.shared.metrics.rows.cancelled.inc_by(rows());
             return self.shared.intake.finished(tenant, rows());
         }
@@ -251,13 +257,25 @@ impl Driver {
 
     /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled.
     pub(super) fn leave(&mut self, relquery: &Arc<RelQueryState>) {
-        let Some(PlacedRelQuery { places, .. }) = self.relqueries.remove(&relquery.id) else { return };
+        let Some(PlacedRelQuery { places, .. }) = self.relqueries.remove(&relquery.id) else {
+            return relquery.let_go();
+        };
         self.shared.relquery_ended(relquery, &relquery.read());
+        let sent = self.sent(places.iter().map(|(id, _)| *id));
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let Some(row) = flight.rows.get_mut(&number) else { continue };
-            row.targets.retain(|target| target.relquery.id != relquery.id);
-            if !row.targets.is_empty() {
+            let is_own = |target: &AnswerTarget| target.relquery.id == relquery.id;
+            let asked =
+                row.targets.iter().find(|target| is_own(target) && target.source == AnswerSource::Model);
+            let asked = asked.map(|target| target.index);
+            row.targets.retain(|target| !is_own(target));
+            let (is_sent, goes_on) = (sent.contains(&(id, number)), !row.targets.is_empty());
+            if let Some(index) = asked {
+                let output = (!is_sent && !goes_on).then_some(TokenCount(row.tokens));
+                relquery.leave_call(index, is_sent, output);
+            }
+            if goes_on {
                 continue;
             }
             let (output, samplings, outcome) = (row.tokens, row.samplings, RowOutcome::Cancelled);
@@ -278,6 +296,14 @@ impl Driver {
                 self.backend.cancel_row(id, number);
             }
         }
+        relquery.let_go();
+    }
+
+    /// The rows of these relQueries of the scheduler that were sent to a replica and have not ended.
+    pub(super) fn sent(&self, ids: impl Iterator<Item = RelQueryId>) -> BTreeSet<RowKey> {
+        let ids: BTreeSet<RelQueryId> = ids.collect();
+        let rows = |id| self.backend.sent(id).into_iter().map(move |row| (id, row));
+        ids.into_iter().flat_map(rows).collect()
     }
 }
 

@@ -1,8 +1,11 @@
 //! What rows of a ticket used, from their ends until they are stored: the store counts it with the row. A kill between the
 //! two would count the row twice, as it runs again, or not at all.
 
+use std::collections::HashMap;
+
 use super::{AnswerRow, RelQueryState, RowProgress, State, Status};
 use crate::account::{Account, Spent};
+use crate::budgets::BudgetAmount;
 use crate::results::{Answer, CellKey};
 
 /// What the run of a row leaves to be counted.
@@ -77,6 +80,14 @@ impl RelQueryState {
         state.recorded = recorded;
         state.free.extend(finished);
         TakenRows { rows, charges, status: state.status.clone() }
+    }
+
+    /// Of these rows, those for which nothing is set aside yet.
+    pub(crate) fn not_reserved(&self, mut rows: HashMap<u32, BudgetAmount>) -> HashMap<u32, BudgetAmount> {
+        if let Some(kept) = &self.read().reservation {
+            rows.retain(|row, _| !kept.holds(*row));
+        }
+        rows
     }
 
     /// So many more of the rows that were withheld are in the store, with what they used: that.

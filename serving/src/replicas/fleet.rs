@@ -188,9 +188,11 @@ impl Fleet {
     }
 
     pub(crate) fn cancel_row(&mut self, id: RelQueryId, row: u32) {
-        if let Some((_, request)) = self.queue.cancel_row(id, row) {
-            self.abort(request);
-        }
+        self.queue.cancel_row(id, row).into_iter().for_each(|(_, request)| self.abort(request));
+    }
+
+    pub(crate) fn sent(&self, id: RelQueryId) -> Vec<u32> {
+        self.queue.sent(id)
     }
 
     pub(crate) fn policy(&self) -> Policy {

@@ -53,10 +53,10 @@ async fn answer_all(embedder: Arc<dyn TextEmbedder>, rows: Vec<Row>, answers: Un
         let text = |row: &Row| row.cells.first().map_or_else(String::new, |cell| cell.text().into_owned());
         let mut vectors = match embedder.embed(some.iter().map(text).collect()).await {
             Ok(vectors) => vectors.into_iter(),
-            Err(RunError(reason)) => {
+            Err(error) => {
                 // No word about any of the texts: those of later rows have no vectors either.
                 for row in some {
-                    tell(&answers, row.id, (Outcome::Stopped(reason.clone()), TokenCount(0)), false);
+                    tell(&answers, row.id, (Outcome::Stopped(error.clone()), TokenCount(0)), false);
                 }
                 return;
             }

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err};
 use ir::Cell;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::embed::EmbeddingRun;
+use crate::budget::BudgetSpent;
 use crate::options::OnError;
 use crate::program::AiCall;
 use crate::query::{AnsweredBy, CallKey, ColumnId, OperatorProgress, Query, QueryColumn};
-use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run};
+use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run, RunError};
 
 /// The rows of one operator that are on their way; `P` says what an answer is for.
 pub(super) struct PendingCalls<P> {
@@ -97,16 +98,13 @@ impl<P> PendingCalls<P> {
     pub(super) async fn send(&mut self) -> Result<()> {
         for (column, rows) in std::mem::take(&mut self.waiting) {
             if self.query.is_spent() {
-                return exec_err!(
-                    "the query has computed {} tokens: relserve.max_tokens is {}",
-                    self.query.progress.tokens(),
-                    self.query.limits.max_tokens
-                );
+                let (max, computed) = (self.query.limits.max_tokens, self.query.progress.tokens());
+                return Err(DataFusionError::External(Box::new(BudgetSpent::of_session(max, computed))));
             }
             self.progress.sent.add(rows.len());
             let Some(run) = self.runs.get_mut(&column) else { continue };
             if let Err(error) = run.send(rows).await {
-                return exec_err!("{error}");
+                return Err(error.into());
             }
         }
         Ok(())
@@ -133,8 +131,8 @@ impl<P> PendingCalls<P> {
 
     /// Takes an answer in. Gives its column, and what waits for it.
     pub(super) fn take(&mut self, answer: &RowAnswer) -> Result<Option<(Arc<AiColumn>, Vec<P>)>> {
-        if let Outcome::Stopped(reason) = &answer.outcome {
-            return exec_err!("{reason}");
+        if let Outcome::Stopped(error) = &answer.outcome {
+            return Err(error.clone().into());
         }
         let Some(PendingCall { key, column, purposes }) = self.in_flight.remove(&answer.id) else {
             return Ok(None);
@@ -160,7 +158,7 @@ impl<P> PendingCalls<P> {
                 Err(reason) => self.failed(call, &reason),
             },
             Outcome::Vector(vector) => Ok(crate::cell::number_list(vector)),
-            Outcome::Failed(reason) | Outcome::Stopped(reason) => self.failed(call, reason),
+            Outcome::Failed(reason) | Outcome::Stopped(RunError { reason, .. }) => self.failed(call, reason),
             Outcome::Unknown => {
                 self.query.progress.leave_unknown();
                 Ok(call.function.output().null())

@@ -9,7 +9,9 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use pgwire::error::{ErrorInfo, PgWireError};
 
 use crate::access::AccessDenied;
+use crate::budget::BudgetSpent;
 use crate::error_text::{self, without_prefixes};
+use crate::runner::RunError;
 
 /// SQLSTATE codes (Appendix A of Postgres' manual) that this server gives.
 pub(super) mod code {
@@ -144,6 +146,9 @@ fn of_datafusion(error: &DataFusionError) -> SqlError {
             Some(inner) => of_datafusion(inner),
             None if inner.is::<AccessDenied>() => {
                 SqlError::new(code::INSUFFICIENT_PRIVILEGE, inner.to_string())
+            }
+            None if inner.is::<RunError>() || inner.is::<BudgetSpent>() => {
+                of_execution(&clean(&inner.to_string()))
             }
             None => SqlError::new(code::DATA_EXCEPTION, clean(&inner.to_string())),
         },
@@ -349,6 +354,11 @@ mod tests {
             "function foo does not exist",
         );
         check(ArrowError::DivideByZero.into(), "22012", "division by zero");
+        let spent = "relserve.max_tokens is 5: the statement has computed 7 tokens, 0 are left, and the next call may take 1";
+        check(DataFusionError::External(Box::new(BudgetSpent::of_session(5, 7))), "54000", spent);
+        let refused = RunError::caused_by(BudgetSpent::of_session(5, 7));
+        check(refused.into(), "54000", spent);
+        check(RunError::new("it broke").into(), "22000", "it broke");
         check(
             DataFusionError::NotImplemented("MERGE\n\nbacktrace: 0: deep inside".to_owned()),
             "0A000",

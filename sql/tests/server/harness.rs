@@ -48,7 +48,7 @@ impl Runner for ModelRunner {
     fn model(&self, name: &str) -> Result<String, RunError> {
         match name {
             "other" => Ok(name.to_owned()),
-            _ => Err(RunError(format!("the model `{name}` does not exist; served: `usual`, `other`"))),
+            _ => Err(RunError::new(format!("the model `{name}` does not exist; served: `usual`, `other`"))),
         }
     }
 

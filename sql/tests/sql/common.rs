@@ -146,7 +146,7 @@ impl Runner for ModelRunner {
         match name {
             "m" | "n" => Ok(name.to_owned()),
             "nn" => Ok("n".to_owned()),
-            _ => Err(RunError(format!("the model `{name}` does not exist; served: `m`, `n`"))),
+            _ => Err(RunError::new(format!("the model `{name}` does not exist; served: `m`, `n`"))),
         }
     }
 
@@ -156,7 +156,7 @@ impl Runner for ModelRunner {
 
     fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError> {
         match self.0.vector_of {
-            [] => Err(RunError("the setting `retrieval.model` is not set".into())),
+            [] => Err(RunError::new("the setting `retrieval.model` is not set")),
             _ => Ok(Arc::new(Embedder(Arc::clone(&self.0)))),
         }
     }

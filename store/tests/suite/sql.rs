@@ -62,6 +62,14 @@ pub(crate) async fn what_sql_spends_adds_up_by_tenant_and_day(url: String) {
     };
     assert_eq!(of_day(DEFAULT_TENANT).await, [(DEFAULT_TENANT, sum), (other, one)]);
     assert_eq!(of_day(other).await, [(other, one)]);
+    // What was set aside and not computed is taken out again, never more than there is.
+    let less = Spending { tokens: 12, calls: 1 };
+    let left = Spending { tokens: 3, calls: 3 };
+    let changed = store.change_spending(DEFAULT_TENANT, 3, Spending { tokens: 0, calls: 1 }, less).await;
+    assert_eq!(changed.expect("changed"), left);
+    assert_eq!(store.spending(DEFAULT_TENANT, 3).await.expect("read"), left);
+    let none = store.change_spending(other, 3, Spending::default(), less).await;
+    assert_eq!(none.expect("changed"), Spending::default());
     let nobody = store.add_spending(base::TenantId(77), 3, one).await;
     assert!(matches!(nobody, Err(Error::Missing("tenant"))), "{nobody:?}");
 }

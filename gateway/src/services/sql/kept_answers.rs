@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix_web::web::Data;
 use base::Bytes;
@@ -28,6 +29,8 @@ pub struct KeptAnswers {
     /// Those that an earlier start has kept, by [`name_of`] their keys.
     known: HashMap<String, Answer>,
     keeping: tokio::sync::Mutex<Keeping>,
+    /// Whether the statement is counted as a request.
+    is_counted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -85,7 +88,7 @@ impl Default for KeptAnswers {
     fn default() -> Self {
         let place = KeepingPlace::Waiting(Vec::new());
         let keeping = Keeping { place, size: KeptSize::default() };
-        Self { known: HashMap::new(), keeping: keeping.into() }
+        Self { known: HashMap::new(), keeping: keeping.into(), is_counted: AtomicBool::new(false) }
     }
 }
 
@@ -99,7 +102,13 @@ impl KeptAnswers {
         }
         let keeping = Keeping { place: KeepingPlace::Ticket(id.to_owned()), size };
         let known = kept.iter().filter_map(|row| known_answer(&row.result)).collect();
-        Self { known, keeping: keeping.into() }
+        // It was counted before there was a ticket.
+        Self { known, keeping: keeping.into(), is_counted: AtomicBool::new(true) }
+    }
+
+    /// Whether the statement is to be counted as a request now: once, over all its starts.
+    pub fn counts(&self) -> bool {
+        !self.is_counted.swap(true, Ordering::Relaxed)
     }
 
     /// Answers the rows whose answers are known.

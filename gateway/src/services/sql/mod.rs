@@ -3,6 +3,7 @@
 pub mod accounts;
 pub mod budgets;
 pub mod kept_answers;
+mod reserved;
 pub mod runner;
 pub mod running;
 mod search;
@@ -16,6 +17,8 @@ use actix_web::web::Data;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
 use sql::access::AccessDenied;
+use sql::budget::BudgetSpent;
+use sql::runner::RunError;
 use sql::{DataFusionError, Session, SessionAccess, SessionPolicy, reason};
 
 use self::kept_answers::KeptAnswers;
@@ -57,6 +60,12 @@ pub async fn set(session: &Session, name: &str, value: &str) -> Result<(), Reque
 pub fn failed(error: DataFusionError) -> RequestError {
     if let Some(AccessDenied(scope)) = AccessDenied::of(&error) {
         return RequestError::OutOfScope(scope.clone());
+    }
+    if let Some(cause) = RunError::cause_of::<RequestError>(&error) {
+        return cause.clone();
+    }
+    if let Some(spent) = BudgetSpent::of(&error) {
+        return RequestError::StatementBudget { reason: spent.to_string(), retry_after: None };
     }
     match error.find_root() {
         DataFusionError::Internal(_) => internal(error),

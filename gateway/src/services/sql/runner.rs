@@ -1,8 +1,7 @@
 //! The rows of AI columns as relQueries: one for each column, which takes rows in windows; answers go to the
 //! operator as they come, and what is dropped is cancelled. Must not know the protocol of the client.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::web::Data;
@@ -10,6 +9,7 @@ use base::{Constraint, End, ServiceClass, TokenCount};
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use serving::account::Account;
+use serving::budgets::{self, BudgetAmount, BudgetReservation};
 use serving::caller::Caller;
 use serving::column::{ColumnAnswers, ColumnRows, OpenColumn};
 use serving::config::ReplicaSettings;
@@ -23,6 +23,7 @@ use sql::runner::{
     AiColumn, Estimate, Outcome, PromptOrder, Row, RowAnswer, Run, RunError, RunOptions, Runner,
     TextEmbedder, TextVector, TokenPrice, Tokens,
 };
+use store::UnixMillis;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
@@ -32,13 +33,18 @@ use crate::services::constraints::Purpose;
 use crate::services::corpora;
 use crate::services::prepare::{RequestContext, cells};
 use crate::services::sql::kept_answers::{AnswerKeeper, KeptAnswers};
+use crate::services::sql::reserved::{ReservedCalls, RowMost};
 use crate::services::sql::search;
 use crate::state::App;
 
 /// What requests of statements are counted as.
-const ROUTE: &str = "sql";
+pub(super) const ROUTE: &str = "sql";
 /// A full queue is asked again after this time at most.
 const RETRY_MAX: Duration = Duration::from_millis(250);
+
+/// What lowers what a row sets aside, for whoever is refused.
+const LESS_TOKENS: &str = "A row is set aside at its prompt and an answer of full length: `max_tokens => n` in the call \
+    lowers that. `relserve.max_tokens` and `relserve.window_rows` bound what one statement takes, and sets aside at a time";
 
 /// Tokens of a context that are kept for an instruction and an answer.
 const AROUND_TOKENS: u64 = 256;
@@ -86,8 +92,18 @@ struct OpenRows {
     /// Opened with the first rows that are to be computed.
     relquery: Option<OpenColumn>,
     reserved: Arc<ReservedCalls>,
-    /// What tells its answers, or looks rows up in a corpus.
+    /// What looks rows up in a corpus.
     tasks: JoinSet<()>,
+}
+
+/// Rows that the budgets have room for, and what is set aside for them.
+struct FittingRows {
+    prepared: Prepared,
+    most: Vec<RowMost>,
+    /// In budgets of SQL.
+    reserved: Option<Reservation>,
+    /// In those of the tenant.
+    held: Option<Arc<BudgetReservation>>,
 }
 
 impl Runner for Rows {
@@ -264,7 +280,8 @@ impl OpenRows {
                     relquery.withhold();
                     AnswerKeeper { app: self.app.clone(), runtime: Arc::clone(&model.runtime), answers }
                 });
-                self.tasks.spawn(tell(answers, shared, is_whole_only(&self.column), keeper));
+                // It goes on when the statement is over: calls that were made are counted.
+                tokio::spawn(tell(answers, shared, is_whole_only(&self.column), keeper));
                 Ok(none.insert(relquery))
             }
         }
@@ -292,39 +309,63 @@ impl OpenRows {
         while from < ids.len() {
             let most = held_max.min(ids.len() - from);
             self.open().map_err(refused)?.has_room(most, held_max).await;
-            let (prepared, reserved) = self.set_aside(&cells[from..from + most]).await?;
-            let ids = &ids[from..from + prepared.rows];
+            let fitting = self.set_aside(&cells[from..from + most]).await?;
+            let ids = &ids[from..from + fitting.prepared.rows];
             from += ids.len();
-            self.reserved.add(ids, reserved);
-            self.hand_over(ids, prepared).await.map_err(refused)?;
+            self.reserved.add(ids, fitting.reserved, &fitting.most);
+            self.hand_over(ids, fitting.prepared, fitting.held).await.map_err(refused)?;
+            self.begin();
         }
         Ok(())
     }
 
-    /// The first of these rows, as many as the budget surely has room for, one at least; their most is set
-    /// aside.
-    async fn set_aside(&self, cells: &[Vec<Cell>]) -> Result<(Prepared, Option<Reservation>), RunError> {
-        let prepared = self.prepared(cells).await.map_err(refused)?;
-        let Some(budget) = &self.options.budget else { return Ok((prepared, None)) };
-        let mut most = computed_at_most(&prepared);
-        if budget.is_limited() {
+    /// The first of these rows, as many as the budgets surely have room for, one at least; their most is set aside. Waits
+    /// while none fits and rows under way may turn out to take less.
+    async fn set_aside(&self, cells: &[Vec<Cell>]) -> Result<FittingRows, RunError> {
+        let mut prepared = self.prepared(cells).await.map_err(refused)?;
+        let (app, tenant, own) = (&self.app, self.caller.tenant, self.options.budget.as_ref());
+        let runtime = &self.model().map_err(refused)?.runtime;
+        let shared = &runtime.shared;
+        let mut most = RowMost::of(&prepared, shared.prices.dearest());
+        let all = most.iter().fold(BudgetAmount::default(), |sum, row| sum.plus(row.amount));
+        if own.is_some_and(|own| own.is_limited()) || !shared.budgets.has_room(tenant, all) {
             let again = self.prepared(cells).await.map_err(refused)?;
-            let model = self.model().map_err(refused)?;
-            let known = submit::known_answers(&model.runtime, self.caller, again).await;
+            let known = submit::known_answers(runtime, self.caller, again).await;
             for row in &known.read().finished {
-                most[*row as usize] = ComputedCalls::default();
+                most[*row as usize] = RowMost::default();
             }
         }
-        let reserved = budget.reserve(&most).await.map_err(spent)?;
-        if reserved.count() == cells.len() {
-            return Ok((prepared, Some(reserved)));
+        let mut reserved = None;
+        if let Some(own) = own {
+            let calls: Vec<ComputedCalls> = most.iter().map(|row| row.calls).collect();
+            let fitting = own.reserve(&calls).await.map_err(|error| spent(&error, shared.unix_now()))?;
+            most.truncate(fitting.count());
+            reserved = Some(fitting);
         }
-        let prepared = self.prepared(&cells[..reserved.count()]).await.map_err(refused)?;
-        Ok((prepared, Some(reserved)))
+        let amounts: Vec<BudgetAmount> = most.iter().map(|row| row.amount).collect();
+        let fitting = shared.budgets.reserve_first(tenant, &amounts, || shared.unix_now()).await;
+        let held = fitting.map_err(tenant_spent)?.map(|(count, held)| {
+            most.truncate(count);
+            held
+        });
+        if let Some(mut own) = reserved.take() {
+            own.keep(most.len());
+            let holding = app.sql.budgets.hold(&app.runtime, tenant, own).await;
+            reserved = Some(holding.map_err(refused)?);
+        }
+        if most.len() < cells.len() {
+            prepared = self.prepared(&cells[..most.len()]).await.map_err(refused)?;
+        }
+        Ok(FittingRows { prepared, most, reserved, held })
     }
 
     /// Hands rows over once the queue has room for them.
-    async fn hand_over(&mut self, ids: &[u64], prepared: Prepared) -> Result<(), RequestError> {
+    async fn hand_over(
+        &mut self,
+        ids: &[u64],
+        prepared: Prepared,
+        held: Option<Arc<BudgetReservation>>,
+    ) -> Result<(), RequestError> {
         let relquery = self.open()?;
         let room = loop {
             match relquery.reserve(ids.len()) {
@@ -334,7 +375,19 @@ impl OpenRows {
                 reserved => break reserved?,
             }
         };
-        relquery.extend(ids, prepared, room).await
+        relquery.extend(ids, prepared, (room, held)).await
+    }
+
+    /// Rows of the statement are let in: it is counted with the first of all its columns. One that has a ticket is counted
+    /// with that, however often it is gone on with.
+    fn begin(&self) {
+        let is_first = self.options.budget.as_ref().is_some_and(|own| own.begin());
+        if is_first
+            && self.kept.as_ref().is_none_or(|kept| kept.counts())
+            && let Ok(model) = &self.model
+        {
+            submit::count_request(&model.runtime, self.caller, ROUTE);
+        }
     }
 
     /// Tells what is known of rows, and that the others are not.
@@ -349,41 +402,6 @@ impl OpenRows {
         }
         Ok(())
     }
-}
-
-/// What is set aside for rows that are under way, by their names.
-#[derive(Default)]
-struct ReservedCalls(Mutex<HashMap<u64, Reservation>>);
-
-impl ReservedCalls {
-    fn rows(&self) -> MutexGuard<'_, HashMap<u64, Reservation>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn add(&self, ids: &[u64], reserved: Option<Reservation>) {
-        let rows = reserved.into_iter().flat_map(Reservation::into_rows);
-        self.rows().extend(ids.iter().copied().zip(rows));
-    }
-
-    /// A row is over: it computed so many tokens, or nothing.
-    fn settle(&self, id: u64, computed: Option<u64>) {
-        if let Some(mut reserved) = self.rows().remove(&id) {
-            reserved.settle(0, computed);
-        }
-    }
-}
-
-/// The most that each row may compute: its prompt, and an answer of full length. Nothing of a row that cannot
-/// run, or that gets another's answer.
-fn computed_at_most(prepared: &Prepared) -> Vec<ComputedCalls> {
-    let mut most = vec![ComputedCalls::default(); prepared.rows];
-    for row in prepared.parts.iter().flat_map(|part| &part.rows) {
-        if let Some(own) = row.targets.first().and_then(|target| most.get_mut(*target as usize)) {
-            let tokens = row.item.prompt.len() as u64 + row.item.generation.output_max.0;
-            *own = ComputedCalls::one(tokens);
-        }
-    }
-    most
 }
 
 /// Lowers rows of a column, off the thread: a window's prompts are tokenized.
@@ -418,33 +436,61 @@ async fn prepared(
     lowered.await.map_err(serving::error::internal)?
 }
 
-fn spent(error: BudgetSpent) -> RunError {
-    RunError(error.to_string())
+/// Why a budget of SQL has no room.
+fn spent(error: &BudgetSpent, now: UnixMillis) -> RunError {
+    let reason = if error.is_of_tokens() { format!("{error}. {LESS_TOKENS}") } else { error.to_string() };
+    let retry_after = error.is_of_day().then(|| budgets::until_tomorrow(now));
+    refused(RequestError::StatementBudget { reason, retry_after })
+}
+
+/// Why the tenant's budget has no room.
+fn tenant_spent(error: RequestError) -> RunError {
+    refused(match error {
+        RequestError::TenantBudget { limit, period, max, used, asked, retry_after, .. } => {
+            let left = max.after(used);
+            let reason = format!(
+                "the tenant's budget is {max} a {period} (`limits.{limit}`): {used:#} are spent, {left:#} are left, and \
+                 a row of this statement may take {asked:#}; the count begins anew in {retry_after}. {LESS_TOKENS}"
+            );
+            RequestError::StatementBudget { reason, retry_after: Some(retry_after) }
+        }
+        RequestError::TooLarge { what, limit } => RequestError::TooLarge {
+            what: format!("a row of this statement: {what}"),
+            limit: format!("{limit}. {LESS_TOKENS}"),
+        },
+        error => error,
+    })
 }
 
 fn refused(error: RequestError) -> RunError {
-    RunError(error.to_string())
+    RunError::caused_by(error)
 }
 
-/// Tells the answers of a column as they come, once they are kept where they are to be.
+/// Tells the answers of a column as they come, once they are kept where they are to be; and counts the calls that were made,
+/// those too whose answers nobody takes any more.
 async fn tell(
     mut column: ColumnAnswers,
     (answers, reserved): (UnboundedSender<RowAnswer>, Arc<ReservedCalls>),
     is_whole_only: bool,
     keeper: Option<AnswerKeeper>,
 ) {
-    while let Some(ColumnRows { rows, charges }) = column.next().await {
+    // Whoever asked may be gone.
+    let tell = |answer| drop(answers.send(answer));
+    while let Some(ColumnRows { rows, unanswered, charges }) = column.next().await {
         if let Some(keeper) = &keeper {
             keeper.take(charges).await;
         }
         for (id, row) in rows {
+            reserved.settle(id, &row);
             let (outcome, tokens, is_computed) = outcome(&row, is_whole_only);
-            reserved.settle(id, is_computed.then_some(tokens.prompt.0 + tokens.output.0));
-            if answers.send(RowAnswer { id, outcome, tokens, is_computed }).is_err() {
-                return;
-            }
+            tell(RowAnswer { id, outcome, tokens, is_computed });
+        }
+        for (id, error) in unanswered {
+            let (outcome, tokens) = (failed(&error), Tokens::default());
+            tell(RowAnswer { id, outcome, tokens, is_computed: false });
         }
     }
+    column.left_calls().await.into_iter().for_each(|call| reserved.settle_left(call));
 }
 
 /// Whether a part of an answer is none: of a JSON document, say.
@@ -455,17 +501,7 @@ fn is_whole_only(column: &AiColumn) -> bool {
 fn outcome(row: &AnswerRow, is_whole_only: bool) -> (Outcome, Tokens, bool) {
     match &row.state {
         RowProgress::Pending => (Outcome::Unknown, Tokens::default(), false),
-        RowProgress::Failed(error) => {
-            let reason = error.to_string();
-            let outcome = match error {
-                // No word about the row: a table made of such NULLs would look complete.
-                RequestError::ShuttingDown | RequestError::Dead | RequestError::Cancelled => {
-                    Outcome::Stopped(reason)
-                }
-                _ => Outcome::Failed(reason),
-            };
-            (outcome, Tokens::default(), false)
-        }
+        RowProgress::Failed(error) => (failed(error), Tokens::default(), false),
         RowProgress::Done { end, usage, source } => {
             let tokens = Tokens { prompt: usage.prompt, cached: usage.cached, output: usage.output };
             let outcome = match end {
@@ -477,5 +513,17 @@ fn outcome(row: &AnswerRow, is_whole_only: bool) -> (Outcome, Tokens, bool) {
             };
             (outcome, tokens, *source == AnswerSource::Model)
         }
+    }
+}
+
+/// What becomes of a row that fails, alone or with its column.
+fn failed(error: &RequestError) -> Outcome {
+    match error {
+        // No word about the row: a table made of such NULLs would look complete.
+        RequestError::ShuttingDown
+        | RequestError::Dead
+        | RequestError::Cancelled
+        | RequestError::TenantBudget { .. } => Outcome::Stopped(refused(error.clone())),
+        _ => Outcome::Failed(error.to_string()),
     }
 }

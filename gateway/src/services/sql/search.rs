@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use ir::Cell;
 use serde_json::json;
 use serving::error::RequestError;
-use sql::runner::{CorpusSearch, Outcome, RowAnswer, Tokens};
+use sql::runner::{CorpusSearch, Outcome, RowAnswer, RunError, Tokens};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::services::corpora;
@@ -51,13 +51,12 @@ pub(super) async fn look_up(
 
 /// What becomes of a row whose search fails.
 fn failed(error: &RequestError) -> Outcome {
-    let reason = error.to_string();
     match error {
         // No word about the row: a table made of such NULLs would look complete.
         RequestError::TenantBudget { .. }
         | RequestError::TooLarge { .. }
         | RequestError::ModelNotFound { .. }
-        | RequestError::ShuttingDown => Outcome::Stopped(reason),
-        _ => Outcome::Failed(reason),
+        | RequestError::ShuttingDown => Outcome::Stopped(RunError::caused_by(error.clone())),
+        _ => Outcome::Failed(error.to_string()),
     }
 }

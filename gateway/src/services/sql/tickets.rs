@@ -14,12 +14,14 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use serving::caller::Caller;
 use serving::error::{RequestError, internal, stored};
+use serving::submit;
 use sql::format::{ResultFormat, ResultWriter};
 use sql::{Running, SessionAccess};
 use store::{Lease, NewTicket, Ticket, TicketRow, TicketState};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::kept_answers::KeptAnswers;
+use super::runner::ROUTE;
 use super::{failed, session, set};
 use crate::state::App;
 
@@ -106,6 +108,10 @@ pub async fn make(app: &Data<App>, lease: &Lease, detached: Detached) -> Result<
         lease,
         key: None,
     };
+    if detached.answers.counts() {
+        // None of its rows was let in so far. It is stored with the ticket: whoever goes on with that counts nothing.
+        submit::count_request(&app.runtime, detached.caller, ROUTE);
+    }
     detached.answers.begin(app, ticket, now).await?;
     app.runtime.shared.metrics.requests.partial.inc();
     follow(app, detached, (permit, None));

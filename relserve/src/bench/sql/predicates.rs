@@ -83,7 +83,7 @@ impl Runner for KnownAnswers {
     }
 
     fn model(&self, name: &str) -> Result<String, RunError> {
-        Err(RunError(format!("the model `{name}` does not exist")))
+        Err(RunError::new(format!("the model `{name}` does not exist")))
     }
 
     fn prompt_chars_max(&self, _: Option<&str>) -> usize {

@@ -1,0 +1,78 @@
+//! What a column that is over had the model do and nobody takes the answers of: its calls are made, and count. Known once the
+//! loop has let the column go, for until then rows of it may still begin.
+
+use std::collections::BTreeMap;
+
+use base::TokenCount;
+
+use super::{RelQueryKind, RelQueryState, RowProgress, State};
+
+/// Calls of a column whose answers nobody takes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LeftCalls {
+    /// What each had put out by its row, where that is known.
+    calls: BTreeMap<u32, Option<TokenCount>>,
+    /// Whether there will be no more.
+    is_all: bool,
+}
+
+impl State {
+    /// The calls of a column that nobody takes the answers of, by their rows, each with what it put out, where that is
+    /// known. `None`: rows of it may still begin.
+    pub(crate) fn left_calls(&self) -> Option<&BTreeMap<u32, Option<TokenCount>>> {
+        self.left.is_all.then_some(&self.left.calls)
+    }
+}
+
+impl RelQueryState {
+    /// A row of a column that is over ends without it, having put out so much. `is_sent`: something outside may have begun it.
+    pub(crate) fn leave_call(&self, row: u32, is_sent: bool, output: Option<TokenCount>) {
+        if self.kind != RelQueryKind::Column {
+            return;
+        }
+        let mut state = self.read();
+        let own = &state.rows[row as usize];
+        if own.state == RowProgress::Pending && (is_sent || own.start.is_some()) {
+            state.left.calls.insert(row, output);
+        }
+    }
+
+    /// A row has run to its end, which nobody is told where the column is over.
+    pub(crate) fn leave_finished(&self, row: u32, output: TokenCount) {
+        if self.kind == RelQueryKind::Column && self.read().is_over() {
+            self.leave_call(row, true, Some(output));
+        }
+    }
+
+    /// The loop runs nothing of it any more, and never will.
+    pub(crate) fn let_go(&self) {
+        self.read().left.is_all = true;
+        self.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{RelQueryId, TenantId, Time};
+
+    use super::super::{Arrival, Status};
+    use super::*;
+
+    #[test]
+    fn calls_that_began_are_left_once_the_loop_has_let_their_column_go() {
+        let arrival = Arrival { unix_ms: 0, time: Time(0) };
+        let column = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::Column, 4, arrival);
+        column.started(0, Time(1), Time(1));
+        column.started(1, Time(1), Time(1));
+        column.leave_finished(1, TokenCount(7));
+        column.end(Status::Cancelled, Time(2));
+        column.leave_finished(1, TokenCount(7));
+        column.leave_call(0, false, Some(TokenCount(3)));
+        column.leave_call(2, false, Some(TokenCount(0)));
+        column.leave_call(3, true, None);
+        assert_eq!(column.read().left_calls(), None, "others may begin");
+        column.let_go();
+        let expected = [(0, Some(TokenCount(3))), (1, Some(TokenCount(7))), (3, None)];
+        assert_eq!(column.read().left_calls(), Some(&BTreeMap::from(expected)), "the third had not begun");
+    }
+}
