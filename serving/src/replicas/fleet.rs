@@ -7,67 +7,26 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::{
-    Nanos, PromptToken, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, TokenLogprob, WorkItem,
-};
+use base::{Nanos, PromptToken, RelQueryId, RequestId, RowError, Submission, Time, TokenLogprob, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::snapshot::Start;
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::ReplicaView;
 use super::constraint_check::held;
+use super::event::ReplicaEvent;
 use super::factory::ReplicaFactory;
-use super::lease::{LeaseGrant, LeaseReport, Leases};
+use super::lease::Leases;
 use super::local::{LocalAnswer, LocalCommand};
-use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
-use super::unhealthy::FoundHealth;
 use crate::config::PromptForm;
 use crate::price::TokenPrices;
 use crate::shared::Shared;
 use crate::traces::open::PassedOn;
 use crate::view::View;
-
-/// What replicas report, and operators wish.
-#[derive(Debug)]
-pub enum ReplicaEvent {
-    /// What became of a request.
-    Ended { request: RequestId, outcome: Outcome },
-    /// A server says more of an answer that streams.
-    Said { request: RequestId, text: String },
-    /// What a look at a server found.
-    Looked {
-        /// The server.
-        replica: ReplicaId,
-        /// Well, or why not.
-        result: FoundHealth,
-    },
-    /// What a server says of its KV memory: the tokens that it holds, or nothing.
-    Reported { replica: ReplicaId, kv_tokens: Option<TokenCount> },
-    /// Events of the local engine.
-    Events {
-        /// The engine.
-        replica: ReplicaId,
-        /// What happened.
-        events: Vec<Event>,
-    },
-    /// Asks what is held of servers that other gateways use too, and what there is to do for them.
-    LeaseDemand(oneshot::Sender<Vec<LeaseReport>>),
-    /// Brings what may be used of them.
-    Leased {
-        grants: Vec<LeaseGrant>,
-        /// For how long.
-        until: Time,
-    },
-    /// The replicas that there should be.
-    Members(Vec<ReplicaMember>),
-    /// An operator takes the rows of a replica back that leaves.
-    Evict { name: String },
-}
 
 /// A request in flight.
 struct InFlightRow {

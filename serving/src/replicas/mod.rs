@@ -12,6 +12,7 @@ pub mod client;
 pub mod constraint_check;
 pub mod dialect;
 mod discovery;
+mod event;
 mod factory;
 mod fleet;
 mod kv_report;
@@ -34,7 +35,8 @@ pub mod text;
 mod unhealthy;
 pub mod view;
 
-pub use fleet::{Fleet, ReplicaEvent};
+pub use event::ReplicaEvent;
+pub use fleet::Fleet;
 pub(crate) use fleet::{RowLikelihood, RowPrices};
 pub use lease::{LeaseGrant, LeaseReport, LeaseSignal, LeaseView};
 pub use members::{ReplicaMembers, SourceStatus};
