@@ -28,6 +28,8 @@ impl Scheduler {
         self.telemetry.decision.running_rows = self.queues.running_rows;
         self.telemetry.decision.running_relqueries = self.queues.running.len() as u32;
         loop {
+            // Of a choice of which no step came nothing is told.
+            self.telemetry.decision.head_start = None;
             let choice = self.trial().or_else(|| self.first_rows()).or_else(|| self.complete_cut_prompts());
             let choice = choice.unwrap_or_else(|| (self.config.policy.rules().choose)(self));
             self.telemetry.decision.reason = choice.reason;
