@@ -138,6 +138,7 @@ fn marginal_work(draws: &mut ChaosDraws) -> MarginalWorkConfig {
         age_half_ms: draws.pick(&[None, Some(Millis(1)), Some(Millis(100))]),
         age_half_works: 100,
         tail_permille_max: draws.pick(&[0, 1, 1_500]),
+        late_permille_max: draws.pick(&[0, 10, 500]),
         first_rows_permille: 20,
         prefill_tokens_min: TokenCount(draws.below(40)),
         tenant_lag_ms_max: Millis(draws.pick(&limits)),
