@@ -208,6 +208,8 @@ impl Scheduler {
         let Admitted { relquery, index, take } = *admitted;
         self.hold_hits(relquery, index);
         let block_tokens = self.config.block_tokens;
+        // Only who continues chunks may make one; hits may be fewer than admission saw.
+        let may_cut = self.continues_prompts();
         let row = self.relqueries.get_mut(&relquery).expect("it was admitted").row_mut(index);
         for part in &mut row.parts {
             part.hit = part.tokens().min(part.chain.blocks.len() as u32 * block_tokens);
@@ -226,11 +228,7 @@ impl Scheduler {
                 }
             }
         }
-        // Only who continues chunks may make one; hits may be fewer than admission saw.
-        let end = match self.continues_prompts() {
-            true => row.behind(take),
-            false => row.total(),
-        };
+        let end = if may_cut { row.behind(take) } else { row.total() };
         self.telemetry.counters.prompt_tokens += u64::from(row.total());
         self.telemetry.counters.prefix_hit_tokens += u64::from(row.total() - row.missing());
         self.draft_prefill(admitted, end, true, (drafts, published));
