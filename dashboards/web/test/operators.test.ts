@@ -33,6 +33,7 @@ describe("the rights of a key", () => {
 
 test("a name shows the characters that nobody sees by their code points", () => {
   expect(visible("acme\u202Egro\u200B\u0007")).toBe("acme[U+202E]gro[U+200B][U+0007]");
+  expect(visible("acme\u034F\u3164")).toBe("acme[U+034F][U+3164]");
   for (const name of ["Šmíd & söhne", "株式会社", "a\u0301", "🙂"]) expect(visible(name)).toBe(name);
 });
 

@@ -45,15 +45,17 @@ pub fn check_visible(field: &str, name: &str) -> Result<(), RequestError> {
     }
 }
 
-/// Whether a character has no form of its own: controls, and of Unicode's format characters those that have zero width,
-/// set the direction of text, or tag it.
+/// Whether a character has no form of its own: controls, fillers that are letters to Unicode and draw nothing, and of its
+/// format characters those that have zero width, set the direction of text, or tag it.
 fn is_invisible(c: char) -> bool {
     let is_format = matches!(
         c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
     );
-    c.is_control() || is_format
+    let is_filler =
+        matches!(c, '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}');
+    c.is_control() || is_format || is_filler
 }
 
 /// Takes a string that must be there.
@@ -315,6 +317,8 @@ mod tests {
             ('\u{2069}', "U+2069"),
             ('\u{feff}', "U+FEFF"),
             ('\u{e0041}', "U+E0041"),
+            ('\u{34f}', "U+034F"),
+            ('\u{3164}', "U+3164"),
         ] {
             let body = json!({"name": format!("ac{hidden}me")});
             let error = tenant(fields(&body)).expect_err("refused").to_string();
