@@ -57,7 +57,7 @@ class Unit(unittest.TestCase):
     def test_it_is_as_hard_as_it_says(self):
         wanted = {
             "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "CapabilityBoundingSet": "",
-            "StateDirectory": "relserve", "Restart": "on-failure", "ExecReload": "/bin/kill -HUP $MAINPID",
+            "StateDirectory": "relserve", "Restart": "on-failure", "ExecReload": "/bin/sh -c 'kill -HUP $MAINPID'",
             "LimitCORE": "0",
         }
         self.assertEqual({key: self.service.get(key) for key in wanted}, wanted)

@@ -68,6 +68,8 @@ enum NightlyPart {
     OpenApi,
     /// A trained model's answers in each format beside those of transformers in f32.
     Quality,
+    /// The image built and run, alone and with Postgres, where podman or docker is.
+    Image,
     /// The engine's kernels for ARM in an emulator.
     Arm,
 }
@@ -119,6 +121,7 @@ impl NightlyPart {
             Self::Python => quick_command(PYTHON, &[]),
             Self::OpenApi => quick_command(OPEN_API, &[]),
             Self::Quality => quick_command(QUALITY, &[]),
+            Self::Image => quick_command(IMAGE, &[]),
             Self::Arm => "cargo xtask arm".into(),
         }
     }
@@ -145,6 +148,7 @@ impl NightlyPart {
             Self::Python => on_quick_build(PYTHON, &[]),
             Self::OpenApi => on_quick_build(OPEN_API, &[]),
             Self::Quality => on_quick_build(QUALITY, &[]),
+            Self::Image => on_quick_build(IMAGE, &[]),
             Self::Arm => arm(),
         }
     }
@@ -208,6 +212,9 @@ const OPEN_API: &str = "tests/openapi/run.sh";
 
 /// What compares answers with those of transformers, installing what it lacks.
 const QUALITY: &str = "tests/quality/run.sh";
+
+/// What builds the image's last stage over the program, and runs it.
+const IMAGE: &str = "tests/packaging/image.sh";
 
 /// What runs the clients of OpenAI's API, others' tests, load generators, loops of SDKs and the Python package, each
 /// installing what it lacks.
