@@ -152,8 +152,8 @@ mod tests {
         let [a, ..] = gateways();
         let many: Vec<String> = (100..100 + VIA_MAX as u128).map(asking).collect();
         let via = a.via(Some(&many.join(",")));
-        let named: Vec<&str> = via.split(", ").collect();
-        assert_eq!((named.len(), named[0], named[VIA_MAX - 1]), (VIA_MAX, &*many[1], &*asking(1)));
+        let sent: Vec<&str> = via.split(", ").collect();
+        assert_eq!((sent.len(), sent[0], sent[VIA_MAX - 1]), (VIA_MAX, &*many[1], &*asking(1)));
         let kept = named(&format!("x, {}", many.join(",")));
         assert_eq!(kept, Some(many.join(", ")));
         let more = named(&format!("{}, {}", asking(7), many.join(",")));
