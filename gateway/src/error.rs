@@ -8,6 +8,7 @@ use base::Millis;
 use serde::Serialize;
 use serde_json::json;
 use serving::RequestError;
+use serving::gateway_ids::LOOP_CODE;
 use serving::relquery_state::Usage;
 use store::StoreOutage;
 use utoipa::ToSchema;
@@ -87,7 +88,7 @@ impl ApiError {
             Self::StaleVersion(_) => ("invalid_request_error", Some("stale_version")),
             Self::UnknownHost(_) => ("permission_error", Some("unknown_host")),
             Self::ForeignOrigin(_) => ("permission_error", Some("foreign_origin")),
-            Self::LoopDetected(_) => ("invalid_request_error", Some("loop_detected")),
+            Self::LoopDetected(_) => ("invalid_request_error", Some(LOOP_CODE)),
             Self::MediaType | Self::MethodNotAllowed(_) | Self::BodyTimeout => {
                 ("invalid_request_error", None)
             }

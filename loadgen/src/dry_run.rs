@@ -59,6 +59,8 @@ struct ComputedRow<'a> {
 
 /// Rows of a template below which its text and its cells are not told apart.
 const ROWS_MIN: f64 = 16.0;
+/// Part of what a character is on average below which none is believed to be.
+const SIZE_PART_MIN: f64 = 0.125;
 
 /// How long prompts of one template are, in characters and in tokens, in sum over its rows.
 ///
@@ -66,7 +68,8 @@ const ROWS_MIN: f64 = 16.0;
 /// tokens of a row = tokens of the template + tokens to a character of cells * characters of its cells
 /// ```
 ///
-/// by least squares. Where rows are too few or too much alike to tell, a character is as many tokens everywhere.
+/// by least squares. Where rows are too few or too much alike to tell, or where the one or the other would be next to
+/// nothing (a server that tells no row's tokens, so that all have the mean), a character is as many tokens everywhere.
 #[derive(Clone, Copy, Debug, Default)]
 struct PromptLengths {
     rows: f64,
@@ -110,7 +113,8 @@ impl PromptLengths {
         }
         let cells = (self.cells_times_tokens - self.tokens * mean) / spread;
         let template = (self.tokens - cells * self.cells) / self.template;
-        if cells > 0.0 && template > 0.0 { TokenSizes { template, cells } } else { even }
+        let least = SIZE_PART_MIN * even.cells;
+        if cells > least && template > least { TokenSizes { template, cells } } else { even }
     }
 }
 
@@ -351,6 +355,10 @@ mod tests {
         };
         let even = TokenSizes { template: 0.5, cells: 0.5 };
         assert_eq!((few(3.0).sizes(), few(100.0).sizes()), (even, even), "few rows, and rows that are alike");
+        // Cells of different lengths in prompts that all have the mean of tokens, as sums of rounded numbers have it.
+        let means =
+            PromptLengths { cells_squared: 2_600.0, cells_times_tokens: 5_000.0 + 1e-9, ..few(100.0) };
+        assert_eq!(means.sizes(), even);
     }
 
     #[test]

@@ -136,12 +136,15 @@ mod tests {
     fn a_server_whose_guesses_are_right_is_as_quick_as_they_made_it_and_the_simulator_makes_none() {
         let (trace, records) = busy();
         let of = |state: &Value| predict(&trace, &records, state, "fcfs").map(|run| run.mean_ms);
-        let plain = of(&state()).expect("all is told");
+        // Steps that cost much and rows that cost little, so that however many run at once steps are what counts.
         let mut guesses = state();
+        (guesses["cost"]["decode_ns"], guesses["cost"]["decode_ns_per_sequence"]) =
+            (json!(250_000_000), json!(45_000));
+        let plain = of(&guesses).expect("all is told");
         (guesses["output_tokens"], guesses["draft_tokens"], guesses["accepted_tokens"]) =
             (json!(1_000), json!(500), json!(500));
         let quicker = of(&guesses).expect("all is told");
-        assert!(quicker < plain * 0.97, "every other token came without a step: {quicker} beside {plain}");
+        assert!(quicker < plain * 0.9, "every other token came without a step: {quicker} beside {plain}");
         let machine = machine(&guesses).expect("all is told");
         let settings = serde_json::to_value(&machine.scheduler).expect("plain data");
         assert_eq!(settings["speculation"], "off");

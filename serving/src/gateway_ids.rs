@@ -15,6 +15,8 @@ use serde_json::Value;
 pub const VIA: &str = "x-relserve-via";
 /// The status of a request that has come back.
 pub const LOOP_DETECTED: u16 = 508;
+/// Its code: other servers have the status for other things.
+pub const LOOP_CODE: &str = "loop_detected";
 
 /// Gateways that a request names: where it came through more, the last of them.
 const VIA_MAX: usize = 16;
@@ -102,6 +104,12 @@ pub fn told(paths: &Value) -> GatewayPaths {
     paths.as_array().into_iter().flatten().take(PATHS_MAX).filter_map(path).collect()
 }
 
+/// Whether a reply of that status is a gateway's, which has had the request before.
+pub fn says_loop(body: &[u8]) -> bool {
+    let said: Option<Value> = serde_json::from_slice(body).ok();
+    said.is_some_and(|said| said["error"]["code"] == LOOP_CODE)
+}
+
 /// What is kept of a header: the last gateways that it names, if it names any.
 pub fn named(via: &str) -> Option<String> {
     let all: Vec<&str> = ids(via).collect();
@@ -152,8 +160,8 @@ mod tests {
         let [a, ..] = gateways();
         let many: Vec<String> = (100..100 + VIA_MAX as u128).map(asking).collect();
         let via = a.via(Some(&many.join(",")));
-        let named: Vec<&str> = via.split(", ").collect();
-        assert_eq!((named.len(), named[0], named[VIA_MAX - 1]), (VIA_MAX, &*many[1], &*asking(1)));
+        let sent: Vec<&str> = via.split(", ").collect();
+        assert_eq!((sent.len(), sent[0], sent[VIA_MAX - 1]), (VIA_MAX, &*many[1], &*asking(1)));
         let kept = named(&format!("x, {}", many.join(",")));
         assert_eq!(kept, Some(many.join(", ")));
         let more = named(&format!("{}, {}", asking(7), many.join(",")));
@@ -202,6 +210,14 @@ mod tests {
         }
         assert!(!names_c(&of_a) && !names_c(&of_b), "{of_a:?} {of_b:?}");
         assert!(a.found_on(&of_b).is_some() && b.found_on(&of_a).is_some(), "those two still are in one");
+    }
+
+    #[test]
+    fn a_refusal_of_what_came_back_is_known_by_its_code() {
+        assert!(says_loop(br#"{"error": {"message": "in a loop", "code": "loop_detected"}}"#));
+        for other in [&b""[..], b"508 Resource Limit Is Reached", br#"{"error": "loop_detected"}"#] {
+            assert!(!says_loop(other), "{}", String::from_utf8_lossy(other));
+        }
     }
 
     #[test]

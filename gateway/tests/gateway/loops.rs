@@ -137,7 +137,8 @@ async fn a_row_that_a_replica_refuses_for_a_loop_goes_elsewhere_and_is_not_blame
     config.fleet.tries_max = 1;
     let server = serve_fleet(config).await;
     until_up(&server, 2).await;
-    a.next(vec![Act::Reply(508, "", "{\"error\": {\"message\": \"requests go in a loop\"}}"); 64]);
+    let back = r#"{"error": {"message": "requests go in a loop", "code": "loop_detected"}}"#;
+    a.next(vec![Act::Reply(LOOP_DETECTED, "", back); 64]);
     assert_answered(&server.relquery(table(12)).await.json(), 12);
     assert_eq!(answered(&[&b]), expected(12));
     let error = server.replicas().await["data"][0]["last_error"]["message"].clone();

@@ -198,7 +198,11 @@ impl Client {
             return Ok(None);
         }
         if !status.is_success() {
-            return Err(unwell(path, status.as_u16()));
+            let status = status.as_u16();
+            let is_loop = status == LOOP_DETECTED
+                && read(response, LOOK_BYTES_MAX).await.is_ok_and(|body| gateway_ids::says_loop(&body));
+            // A look names nobody else.
+            return Err(if is_loop { gone(gateway_ids::itself()) } else { unwell(path, status) });
         }
         read(response, LOOK_BYTES_MAX).await.map(Some).map_err(|unread| match unread {
             Unread::TooLarge => gone(format!("{path} has more than {LOOK_BYTES_MAX} bytes")),
@@ -209,10 +213,6 @@ impl Client {
 
 /// What a status says of a server that is no success: one that fails now, or is busy, may still answer what it has.
 fn unwell(path: &str, status: u16) -> Unhealthy {
-    // A look names nobody else.
-    if status == LOOP_DETECTED {
-        return gone(gateway_ids::itself());
-    }
     let is_gone = !matches!(status, 408 | 429 | 500..=599);
     Unhealthy { reason: format!("{path} replied with status {status}"), is_gone }
 }
@@ -255,13 +255,11 @@ mod tests {
     #[test]
     fn a_look_that_fails_for_the_moment_takes_no_rows_away() {
         for (status, is_gone) in
-            [(429, false), (408, false), (500, false), (503, false), (401, true), (410, true)]
+            [(429, false), (408, false), (500, false), (503, false), (508, false), (401, true), (410, true)]
         {
             let unwell = unwell("/health", status);
             assert_eq!(unwell.is_gone, is_gone, "{status}");
             assert!(unwell.reason.contains(&status.to_string()));
         }
-        let own = unwell("/health", LOOP_DETECTED);
-        assert!(own.is_gone && own.reason.contains("this gateway itself"), "{own:?}");
     }
 }

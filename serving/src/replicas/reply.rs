@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::logprobs::{self, Beside};
 use super::prompt_scores::{self, PromptScoring};
-use crate::gateway_ids::LOOP_DETECTED;
+use crate::gateway_ids::{LOOP_DETECTED, says_loop};
 
 /// Characters of a server's error that are passed on.
 const ERROR_CHARS_MAX: usize = 400;
@@ -106,7 +106,9 @@ pub fn outcome(
         503 if retry_after.is_some() => {
             Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Busy(retry_after.map(seconds)) })
         }
-        LOOP_DETECTED => Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Loop }),
+        LOOP_DETECTED if says_loop(body) => {
+            Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Loop })
+        }
         408 | 500..=599 => Outcome::failed(said(status, body)),
         400..=499 => Outcome::Refused(said(status, body)),
         _ => Outcome::failed(format!("it replied with status {status}")),
@@ -344,17 +346,15 @@ mod tests {
             Outcome::Lost(loss) => loss.kind,
             other => panic!("{status}: {other:?}"),
         };
-        for status in [408, 500, 502, 503, 504, 301] {
+        for status in [408, 500, 502, 503, 504, LOOP_DETECTED, 301] {
             assert_eq!(kind(status, None), LossKind::Failed, "{status}");
         }
         for status in [401, 402, 403, 404, 405, 407] {
             assert_eq!(kind(status, None), LossKind::Misconfigured, "{status}");
         }
-        assert_eq!(
-            kind(LOOP_DETECTED, Some(2)),
-            LossKind::Loop,
-            "the row comes back, wherever it comes from"
-        );
+        let back = br#"{"error": {"message": "in a loop", "code": "loop_detected"}}"#;
+        let Outcome::Lost(loss) = read(LOOP_DETECTED, Some(2), back) else { panic!("the row comes back") };
+        assert_eq!((loss.kind, &*loss.reason), (LossKind::Loop, "status 508: in a loop"));
         assert_eq!(kind(429, None), LossKind::Busy(None));
         for status in [429, 503] {
             assert_eq!(kind(status, Some(2)), LossKind::Busy(Some(Nanos(2_000_000_000))));
