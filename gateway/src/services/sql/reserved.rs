@@ -132,6 +132,7 @@ impl Drop for AwaitedCalls {
 mod tests {
     use std::collections::BTreeMap;
 
+    use base::TokenCount;
     use futures_util::FutureExt as _;
     use sql::budget::{BudgetLimits, StatementBudget, TenantBudget, UnwrittenCalls};
 
