@@ -209,7 +209,6 @@ impl Drop for OpenColumn {
             self.runtime.shared.intake.leave(Arc::clone(relquery));
         } else {
             self.runtime.shared.relquery_ended(relquery, &relquery.read());
-            relquery.let_go();
         }
         // Its answers were taken: there is nothing to look up.
         self.runtime.registry.remove(relquery.id);

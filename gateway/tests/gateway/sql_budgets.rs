@@ -191,6 +191,35 @@ async fn calls_that_were_made_count_though_their_client_has_left_and_those_of_th
 }
 
 #[actix_web::test]
+async fn a_call_that_goes_on_for_another_statement_counts_though_the_one_that_asked_first_has_left() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let mut config = day_of(6);
+    // What calls did not take is told once, as the server ends.
+    config.store.flush_ms = Millis(20_000);
+    let server = serve_on(config, model(), store.clone()).await;
+    let day = today(&server);
+    server.gate.shut();
+    let before =
+        server.client.begin("/v1/relqueries", &json!({"template": "Say {w}", "rows": [["x"]]})).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    // The loop is busy with that step: none of these begins.
+    let mut first = server.client.begin("/v1/sql", &json!({ "query": THREE })).await;
+    read_until(&mut first, "\r\n\r\n").await;
+    let mut second = server.client.begin("/v1/sql", &json!({ "query": THREE })).await;
+    read_until(&mut second, "\r\n\r\n").await;
+    assert_eq!(store.spending(DEFAULT_TENANT, day).await.unwrap().calls, 6, "set aside for both");
+    drop(first);
+    server.until("it is noticed", |server| server.metric("relserve_disconnects_total") == 1.0).await;
+    server.gate.release();
+    finish(before).await;
+    let rows = read_until(&mut second, "\r\n0\r\n\r\n").await;
+    assert_eq!(rows.matches("{\"t\":").count(), 3, "{rows}");
+    server.until_free().await;
+    server.running.drain(std::future::pending()).await;
+    assert_eq!(store.spending(DEFAULT_TENANT, day).await.unwrap().calls, 3, "each was made once");
+}
+
+#[actix_web::test]
 async fn calls_that_were_made_count_though_their_ticket_is_deleted() {
     let server = serve_with(day_of(3), model()).await;
     let store = &server.running.app.runtime.store;

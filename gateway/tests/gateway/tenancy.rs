@@ -25,7 +25,7 @@ async fn without_a_valid_key_nothing_is_served_but_health() {
 
 #[actix_web::test]
 async fn the_operators_key_of_the_configuration_is_told_to_be_no_tenants() {
-    let Parties { operators, .. } = serve_parties(config()).await;
+    let Parties { server: _server, operators, .. } = serve_parties(config()).await;
     let statement = json!({"query": "SELECT 1"});
     let cell = json!({"calls": [{"function": "ask", "args": ["Say hello"]}]});
     let replies = [

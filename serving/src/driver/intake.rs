@@ -273,7 +273,7 @@ impl Driver {
             let (is_sent, goes_on) = (sent.contains(&(id, number)), !row.targets.is_empty());
             if let Some(index) = asked {
                 let output = (!is_sent && !goes_on).then_some(TokenCount(row.tokens));
-                relquery.leave_call(index, is_sent, output);
+                relquery.leave_call(index, is_sent || goes_on, output);
             }
             if goes_on {
                 continue;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use base::TokenCount;
 
-use super::{RelQueryKind, RelQueryState, RowProgress, State};
+use super::{RelQueryKind, RelQueryState, RowProgress, State, Status};
 
 /// Calls of a column whose answers nobody takes.
 #[derive(Clone, Debug, Default)]
@@ -18,21 +18,23 @@ pub(super) struct LeftCalls {
 
 impl State {
     /// The calls of a column that nobody takes the answers of, by their rows, each with what it put out, where that is
-    /// known. `None`: rows of it may still begin.
+    /// known. `None`: rows of it may still begin. Of one that is completed every row has its answer, whether the loop has
+    /// heard of its end or not.
     pub(crate) fn left_calls(&self) -> Option<&BTreeMap<u32, Option<TokenCount>>> {
-        self.left.is_all.then_some(&self.left.calls)
+        (self.left.is_all || self.status == Status::Completed).then_some(&self.left.calls)
     }
 }
 
 impl RelQueryState {
-    /// A row of a column that is over ends without it, having put out so much. `is_sent`: something outside may have begun it.
-    pub(crate) fn leave_call(&self, row: u32, is_sent: bool, output: Option<TokenCount>) {
+    /// A row of a column that is over ends without it, having put out so much. `is_made`: its call is made, though it may
+    /// not have begun here: something outside has it, or it goes on for others.
+    pub(crate) fn leave_call(&self, row: u32, is_made: bool, output: Option<TokenCount>) {
         if self.kind != RelQueryKind::Column {
             return;
         }
         let mut state = self.read();
         let own = &state.rows[row as usize];
-        if own.state == RowProgress::Pending && (is_sent || own.start.is_some()) {
+        if own.state == RowProgress::Pending && (is_made || own.start.is_some()) {
             state.left.calls.insert(row, output);
         }
     }
@@ -55,8 +57,9 @@ impl RelQueryState {
 mod tests {
     use base::{RelQueryId, TenantId, Time};
 
-    use super::super::{Arrival, Status};
+    use super::super::Arrival;
     use super::*;
+    use crate::error::RequestError;
 
     #[test]
     fn calls_that_began_are_left_once_the_loop_has_let_their_column_go() {
@@ -74,5 +77,15 @@ mod tests {
         column.let_go();
         let expected = [(0, Some(TokenCount(3))), (1, Some(TokenCount(7))), (3, None)];
         assert_eq!(column.read().left_calls(), Some(&BTreeMap::from(expected)), "the third had not begun");
+    }
+
+    #[test]
+    fn a_column_that_is_completed_has_left_no_call_whoever_hears_of_it() {
+        let arrival = Arrival { unix_ms: 0, time: Time(0) };
+        let column = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::Column, 1, arrival);
+        assert!(!column.close(Time(1)), "its row has no answer");
+        assert_eq!(column.read().left_calls(), None);
+        column.settle(0, RowProgress::Failed(RequestError::Internal), Time(2));
+        assert_eq!(column.read().left_calls(), Some(&BTreeMap::new()));
     }
 }

@@ -2,7 +2,7 @@
 //! anybody still waits for its answer or not.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serving::budgets::BudgetAmount;
 use serving::column::LeftCall;
@@ -87,5 +87,82 @@ impl ReservedCalls {
         let most = call.most.calls.tokens;
         let computed = left.output.map_or(most, |output| call.most.prompt.saturating_add(output.0));
         call.settle(Some(computed));
+    }
+}
+
+/// Those whose ends somebody waits for. Dropped before all is known of them (the server ends), they count with all that was
+/// set aside: too much is counted then, and never too little.
+pub(super) struct AwaitedCalls {
+    calls: Arc<ReservedCalls>,
+    is_all_known: bool,
+}
+
+impl AwaitedCalls {
+    /// Nothing is known so far.
+    pub(super) fn new(calls: Arc<ReservedCalls>) -> Self {
+        Self { calls, is_all_known: false }
+    }
+
+    /// They themselves.
+    pub(super) fn calls(&self) -> &ReservedCalls {
+        &self.calls
+    }
+
+    /// Those that are not settled by now were not made.
+    pub(super) fn end(mut self) {
+        self.is_all_known = true;
+        self.calls.rows().clear();
+    }
+}
+
+impl Drop for AwaitedCalls {
+    fn drop(&mut self) {
+        if self.is_all_known {
+            return;
+        }
+        let unsettled = std::mem::take(&mut *self.calls.rows());
+        for call in unsettled.into_values() {
+            let ComputedCalls { tokens, calls } = call.most.calls;
+            call.settle((calls > 0).then_some(tokens));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use base::TokenCount;
+    use futures_util::FutureExt as _;
+    use sql::budget::{BudgetLimits, StatementBudget, TenantBudget, UnwrittenCalls};
+
+    use super::*;
+
+    /// A call of 4 and 5 tokens at most that is in the sum of its tenant's day.
+    fn held(tenant: &Arc<TenantBudget>) -> AwaitedCalls {
+        let most = RowMost { calls: ComputedCalls::one(9), prompt: 4, ..RowMost::default() };
+        let statement = StatementBudget::new(BudgetLimits::default(), Arc::clone(tenant));
+        let reserved = statement.reserve(&[most.calls]).now_or_never().expect("at once");
+        let mut reserved = reserved.expect("it fits");
+        reserved.hold(0, most.calls);
+        let calls = Arc::<ReservedCalls>::default();
+        calls.add(&[5], Some(reserved), &[most]);
+        AwaitedCalls::new(calls)
+    }
+
+    #[test]
+    fn a_call_that_nobody_learned_the_end_of_stays_in_the_sum_and_one_that_was_not_made_does_not() {
+        let tenant = Arc::<TenantBudget>::default();
+        drop(held(&tenant));
+        assert!(tenant.take_unwritten().is_empty(), "the sum has it");
+        held(&tenant).end();
+        let less = UnwrittenCalls { less: ComputedCalls::one(9), ..UnwrittenCalls::default() };
+        assert_eq!(tenant.take_unwritten(), BTreeMap::from([(0, less)]));
+        let awaited = held(&tenant);
+        awaited.calls().settle_left(LeftCall { name: 5, output: Some(TokenCount(2)) });
+        awaited.end();
+        let less = ComputedCalls { tokens: 3, calls: 0 };
+        let less = UnwrittenCalls { less, ..UnwrittenCalls::default() };
+        assert_eq!(tenant.take_unwritten(), BTreeMap::from([(0, less)]), "4 and 2 of 9");
     }
 }

@@ -33,7 +33,7 @@ use crate::services::constraints::Purpose;
 use crate::services::corpora;
 use crate::services::prepare::{RequestContext, cells};
 use crate::services::sql::kept_answers::{AnswerKeeper, KeptAnswers};
-use crate::services::sql::reserved::{ReservedCalls, RowMost};
+use crate::services::sql::reserved::{AwaitedCalls, ReservedCalls, RowMost};
 use crate::services::sql::search;
 use crate::state::App;
 
@@ -275,7 +275,7 @@ impl OpenRows {
             Some(relquery) => Ok(relquery),
             none => {
                 let (relquery, answers) = OpenColumn::open(&model.runtime, self.caller, ROUTE)?;
-                let shared = (self.answers.clone(), Arc::clone(&self.reserved));
+                let shared = (self.answers.clone(), AwaitedCalls::new(Arc::clone(&self.reserved)));
                 let keeper = self.kept.clone().map(|answers| {
                     relquery.withhold();
                     AnswerKeeper { app: self.app.clone(), runtime: Arc::clone(&model.runtime), answers }
@@ -470,7 +470,7 @@ fn refused(error: RequestError) -> RunError {
 /// those too whose answers nobody takes any more.
 async fn tell(
     mut column: ColumnAnswers,
-    (answers, reserved): (UnboundedSender<RowAnswer>, Arc<ReservedCalls>),
+    (answers, reserved): (UnboundedSender<RowAnswer>, AwaitedCalls),
     is_whole_only: bool,
     keeper: Option<AnswerKeeper>,
 ) {
@@ -481,7 +481,7 @@ async fn tell(
             keeper.take(charges).await;
         }
         for (id, row) in rows {
-            reserved.settle(id, &row);
+            reserved.calls().settle(id, &row);
             let (outcome, tokens, is_computed) = outcome(&row, is_whole_only);
             tell(RowAnswer { id, outcome, tokens, is_computed });
         }
@@ -490,7 +490,8 @@ async fn tell(
             tell(RowAnswer { id, outcome, tokens, is_computed: false });
         }
     }
-    column.left_calls().await.into_iter().for_each(|call| reserved.settle_left(call));
+    column.left_calls().await.into_iter().for_each(|call| reserved.calls().settle_left(call));
+    reserved.end();
 }
 
 /// Whether a part of an answer is none: of a JSON document, say.
