@@ -11,7 +11,7 @@ use crate::shared::Shared;
 
 impl Shared {
     /// A row that ran has finished or failed. What it used is counted; or given back, where the relQuery has ended and its
-    /// ticket with it.
+    /// ticket or batch with it.
     pub(crate) fn settle_run(
         &self,
         relquery: &RelQueryState,
@@ -21,7 +21,7 @@ impl Shared {
     ) -> Option<RowCharge> {
         // Held over both: who makes a ticket finds the row ended and counted, or keeps it back with what it used.
         let mut state = relquery.read();
-        let left = match state.counted_by(index) {
+        let left = match state.counted_by(index, charge.account.route) {
             CountedBy::Memory => {
                 self.spend(charge.account, charge.spent);
                 self.write_answer(charge);
@@ -37,6 +37,14 @@ impl Shared {
         };
         state.settle(index, row, now, relquery.arrival);
         left
+    }
+
+    /// A row has run for somebody who has called it off, up to then or, as that came too late, to its end. No ticket and no
+    /// batch is recorded with it: memory counts it.
+    pub(crate) fn count_called_off(&self, charge: RowCharge) {
+        self.accounts.add(charge.account, charge.spent);
+        self.budgets.charge(charge.account.tenant, amount(&charge));
+        self.write_answer(charge);
     }
 
     /// So many more rows of a ticket are in the store, and what they used is counted there.

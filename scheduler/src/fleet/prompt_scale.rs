@@ -39,6 +39,11 @@ impl PromptScale {
         scaled(tokens, self.here, self.told)
     }
 
+    /// What so many tokens are at the replica; `None`: no reply has told.
+    pub fn as_told(self, tokens: u64) -> Option<u64> {
+        (self.here > 0).then(|| self.there(tokens))
+    }
+
     /// What so many tokens are at the replica.
     pub(crate) fn there(self, tokens: u64) -> u64 {
         scaled(tokens, self.told, self.here)

@@ -30,8 +30,17 @@ pub(super) struct LocalAnswer {
     pub(super) prompt: Vec<Arc<[PromptToken]>>,
     /// The same of its own tokens.
     pub(super) logprobs: Vec<TokenLogprob>,
-    /// Its text, where it does not stream.
+    /// Its text, where it does not stream, and the tokens that it is of.
     pub(super) text: String,
+    pub(super) tokens: u64,
+}
+
+impl LocalAnswer {
+    /// A further token of one that does not stream.
+    pub(super) fn say(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.tokens += 1;
+    }
 }
 
 /// A way to the thread; dropping it ends the thread.
