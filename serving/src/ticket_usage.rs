@@ -118,7 +118,8 @@ mod tests {
     use store::{Computed, TenantLimits};
 
     use super::*;
-    use crate::account::{Account, Spent};
+    use crate::account::{Account, BATCHES, Spent};
+    use crate::error::RequestError;
     use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
     use crate::results::Answer;
     use crate::shared::tests::without_loop;
@@ -170,14 +171,24 @@ mod tests {
 
     /// A row ends that took ten tokens. Whether somebody counts it.
     fn end_row(shared: &Shared, relquery: &RelQueryState, row: u32) -> bool {
+        end_row_of(ACCOUNT, shared, relquery, row).is_none()
+    }
+
+    /// The same of an account. What nobody counts.
+    fn end_row_of(
+        account: Account,
+        shared: &Shared,
+        relquery: &RelQueryState,
+        row: u32,
+    ) -> Option<RowCharge> {
         let usage = Usage { computed: TokenCount(9), output: TokenCount(1), ..Usage::default() };
         let (prompt, output) = (TokenCount(9), TokenCount(1));
         let answer = Answer { text: "yes".into(), end: End::Stop, prompt, output, probability: None };
         let (spent, key) = (Spent { requests: 0, rows: 1, usage, cost: Money(30) }, [row as u8; 32]);
         shared.results.put_in_memory(TENANT, key, answer.clone());
-        let charge = RowCharge { account: ACCOUNT, spent, answer: Some((key, answer)) };
+        let charge = RowCharge { account, spent, answer: Some((key, answer)) };
         let done = RowProgress::Done { end: End::Stop, usage, source: AnswerSource::Model };
-        shared.settle_run(relquery, (row, done), charge, Time(1)).is_none()
+        shared.settle_run(relquery, (row, done), charge, Time(1))
     }
 
     /// Rows that memory counts, tokens of the account that are not stored, tokens that the budget has, and answers for
@@ -231,6 +242,41 @@ mod tests {
         assert_eq!(counted(&shared), (2, 20, 30, 1), "as of any other relQuery");
         shared.without_ticket(&relquery);
         assert_eq!(counted(&shared), (2, 20, 30, 0), "once");
+    }
+
+    #[test]
+    fn what_was_called_off_too_late_is_counted_in_memory() {
+        let (shared, relquery) = begun(2);
+        relquery.withhold();
+        assert!(!relquery.read().is_called_off(), "it runs");
+        relquery.end(Status::Cancelled, Time(2));
+        assert!(relquery.read().is_called_off());
+        let left = end_row_of(ACCOUNT, &shared, &relquery, 0).expect("its ticket is over");
+        assert_eq!(counted(&shared), (0, 0, 0, 0));
+        shared.count_called_off(left);
+        assert_eq!(counted(&shared), (1, 10, 10, 1));
+
+        let batches = Account { route: BATCHES, ..ACCOUNT };
+        let (shared, relquery) = begun(2);
+        assert_eq!(end_row_of(batches, &shared, &relquery, 0), None, "its line will be recorded");
+        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (0, 10));
+        relquery.end(Status::Cancelled, Time(2));
+        let left = end_row_of(batches, &shared, &relquery, 1).expect("no line is recorded any more");
+        shared.count_called_off(left);
+        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (1, 20));
+    }
+
+    #[test]
+    fn what_runs_again_was_not_called_off() {
+        let (_, moved) = begun(1);
+        moved.run_again();
+        moved.end(Status::Cancelled, Time(2));
+        let (_, interrupted) = begun(1);
+        interrupted.end(Status::Failed(RequestError::ShuttingDown), Time(2));
+        let (_, given_up) = begun(1);
+        given_up.end(Status::Failed(RequestError::Dead), Time(2));
+        let is_called_off = |relquery: &RelQueryState| relquery.read().is_called_off();
+        assert_eq!([&moved, &interrupted, &given_up].map(|one| is_called_off(one)), [false, false, true]);
     }
 
     #[test]

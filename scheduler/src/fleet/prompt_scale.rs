@@ -67,9 +67,11 @@ mod tests {
         assert_eq!((scale.here(1_000), scale.there(1_000)), (1_000, 1_000), "nothing is known");
         scale.answered(400, 0);
         assert_eq!(scale.here(1_000), 1_000, "a reply without usage says nothing");
+        assert_eq!(scale.as_told(1_000), None);
         scale.answered(400, 100);
         scale.answered(800, 300);
         assert_eq!((scale.here(1_000), scale.there(3_000)), (3_000, 1_000));
+        assert_eq!(scale.as_told(3_000), Some(1_000));
         scale.answered(0, 7);
         for _ in 0..100 {
             scale.answered(20_000, 20_000);
