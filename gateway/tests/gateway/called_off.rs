@@ -11,7 +11,7 @@ use crate::common::client::{finish, read_until};
 use crate::common::replica::{Act, FakeReplica, fleet};
 use crate::common::words::{table, until_up};
 use crate::common::{
-    Parties, Server, config, lasting_store, model, serve, serve_fleet, serve_on, serve_parties,
+    Parties, Server, config, lasting_store, model, serve, serve_fleet, serve_on, serve_parties, serve_with,
 };
 
 /// Steps that run before something is called off: each gives a row a token.
@@ -73,10 +73,16 @@ async fn a_request_whose_client_leaves_is_counted_with_its_prompt_and_what_was_p
         ("/v1/relqueries", rows(true)),
         ("/v1/relqueries", rows(false)),
     ] {
-        let server = serve().await;
+        let mut config = config();
+        (config.model.prompt_price, config.model.output_price) = (Some(1.0), Some(10.0));
+        let server = serve_with(config, model()).await;
         let begin = async || server.client.begin(path, &body).await;
         end_midway(&server, begin, async |connection: TcpStream| hang_up(&server, connection).await).await;
-        assert_row_is_counted(&server, usage(&server).await, &format!("{path} {body}"));
+        let counted = usage(&server).await;
+        assert_row_is_counted(&server, counted, &format!("{path} {body}"));
+        let cost = server.client.get("/v1/usage").await.json()["data"][0]["cost"].as_f64().unwrap();
+        let [_, _, prompt, output] = counted;
+        assert_eq!((cost * 1e6).round() as u64, prompt + 10 * output, "{path} {body}");
     }
 }
 
