@@ -55,6 +55,10 @@ async fn end_midway<T>(server: &Server, begin: impl AsyncFnOnce() -> T, end: imp
 /// Closes a connection; returns once its work is called off.
 async fn hang_up(server: &Server, connection: TcpStream) {
     drop(connection);
+    until_called_off(server).await;
+}
+
+async fn until_called_off(server: &Server) {
     server.until("it is called off", |server| server.running.app.runtime.registry.running().is_empty()).await;
 }
 
@@ -145,15 +149,10 @@ async fn a_response_in_the_background_that_is_called_off_is_counted_with_what_it
     let begin = async || client.post("/v1/responses", &body).await.json();
     let cancel = async |response: Value| {
         assert_eq!(background::cancel(client, &response).await["status"], "cancelled");
-        hang_up_is_seen(&server).await;
+        until_called_off(&server).await;
     };
     end_midway(&server, begin, cancel).await;
     assert_row_is_counted(&server, usage(&server).await, "a response");
-}
-
-/// Waits until nothing is wanted any more.
-async fn hang_up_is_seen(server: &Server) {
-    server.until("no row is wanted", |server| server.running.app.runtime.registry.running().is_empty()).await;
 }
 
 #[actix_web::test]
@@ -167,7 +166,7 @@ async fn a_batch_that_is_called_off_counts_what_its_unfinished_line_had_used() {
     let cancel = async |id: String| {
         let reply = server.client.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await.json();
         assert_eq!(reply["status"], "cancelling", "{reply}");
-        hang_up_is_seen(&server).await;
+        until_called_off(&server).await;
     };
     end_midway(&server, begin, cancel).await;
     let list = server.client.get("/v1/batches").await.json();

@@ -6,6 +6,7 @@
 
 use base::{End, Millis, Nanos, RelQueryId, RequestId, RowError, Time, TokenCount, TokenId};
 
+use super::config::ReplicaId;
 use super::query::{FleetRow, TakenBack};
 use super::{Fleet, Flying};
 use crate::event::{Event, Usage};
