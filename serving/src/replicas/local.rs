@@ -164,6 +164,13 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_does_not_stream_knows_of_how_many_tokens_it_is() {
+        let mut answer = LocalAnswer::default();
+        ["a", "", "b"].into_iter().for_each(|text| answer.say(text));
+        assert_eq!((answer.text.as_str(), answer.tokens), ("ab", 3), "a token may give no text");
+    }
+
+    #[test]
     fn rows_that_come_one_by_one_are_one_relquery() {
         let mut scheduler =
             Scheduler::new(SchedulerConfig::default(), CostModel::default()).expect("it is valid");
