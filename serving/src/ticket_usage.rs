@@ -4,6 +4,7 @@
 
 use base::Time;
 
+use crate::account::BATCHES;
 use crate::budgets::BudgetAmount;
 use crate::relquery_state::charges::CountedBy;
 use crate::relquery_state::{RelQueryState, RowCharge, RowProgress};
@@ -22,6 +23,11 @@ impl Shared {
         // Held over both: who makes a ticket finds the row ended and counted, or keeps it back with what it used.
         let mut state = relquery.read();
         let left = match state.counted_by(index, charge.account.route) {
+            // Its line was called off, and it went on for somebody else: no line is recorded that counts it.
+            CountedBy::Memory if charge.account.route == BATCHES && relquery.trace.route() != BATCHES => {
+                self.count_called_off(charge);
+                None
+            }
             CountedBy::Memory => {
                 self.spend(charge.account, charge.spent);
                 self.write_answer(charge);
@@ -118,7 +124,7 @@ mod tests {
     use store::{Computed, TenantLimits};
 
     use super::*;
-    use crate::account::{Account, BATCHES, Spent};
+    use crate::account::{Account, Spent};
     use crate::error::RequestError;
     use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
     use crate::results::Answer;
@@ -258,12 +264,21 @@ mod tests {
 
         let batches = Account { route: BATCHES, ..ACCOUNT };
         let (shared, relquery) = begun(2);
+        relquery.trace.came_by(BATCHES);
         assert_eq!(end_row_of(batches, &shared, &relquery, 0), None, "its line will be recorded");
         assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (0, 10));
         relquery.end(Status::Cancelled, Time(2));
         let left = end_row_of(batches, &shared, &relquery, 1).expect("no line is recorded any more");
         shared.count_called_off(left);
         assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (1, 20));
+
+        let (shared, other) = begun(1);
+        assert_eq!(
+            end_row_of(batches, &shared, &other, 0),
+            None,
+            "no line has it any more: memory counts it"
+        );
+        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (1, 10));
     }
 
     #[test]
@@ -275,8 +290,8 @@ mod tests {
         interrupted.end(Status::Failed(RequestError::ShuttingDown), Time(2));
         let (_, given_up) = begun(1);
         given_up.end(Status::Failed(RequestError::Dead), Time(2));
-        let is_called_off = |relquery: &RelQueryState| relquery.read().is_called_off();
-        assert_eq!([&moved, &interrupted, &given_up].map(|one| is_called_off(one)), [false, false, true]);
+        let called_off = [moved, interrupted, given_up].map(|relquery| relquery.read().is_called_off());
+        assert_eq!(called_off, [false, false, true]);
     }
 
     #[test]
