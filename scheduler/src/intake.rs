@@ -74,6 +74,13 @@ impl Scheduler {
         self.relqueries.get(&id).map(RelQuery::usage)
     }
 
+    /// The tokens of a row so far; `None` before its first step has run, and once it has ended.
+    pub fn row_usage(&self, id: RelQueryId, row: u32) -> Option<Usage> {
+        let relquery = self.relqueries.get(&id)?;
+        let row = relquery.row(relquery.index_of(row)?);
+        row.has_started.then_some(row.usage)
+    }
+
     /// Everything that can be said against new rows.
     fn check(&self, open: Option<&RelQuery>, items: &[WorkItem]) -> Result<(), Refused> {
         if items.is_empty() {

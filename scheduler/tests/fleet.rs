@@ -501,6 +501,17 @@ fn a_cancelled_relquery_frees_its_place_and_names_what_to_abort() {
     let mut fleet = fleet(config(), 1, 2);
     fleet.submit(submission(1, 0, rows(1, 0..4))).expect("room");
     let sent = fleet.dispatch(Time(1));
+    let used = |row, output| {
+        let (replica, usage) = fleet.row_usage(1.into_id(), row, TokenCount(output))?;
+        assert_eq!((replica, usage.prompt), (ReplicaId(0), usage.computed));
+        Some((usage.prompt.0, usage.output.0))
+    };
+    assert_eq!(used(3, 2), None, "it runs nowhere");
+    assert_eq!(
+        (used(0, 2), used(0, 9)),
+        (Some((20, 2)), Some((20, 4))),
+        "its output is no longer than it may be"
+    );
     assert_eq!(fleet.cancel_row(1.into_id(), 3), None, "it waited");
     assert_eq!(fleet.cancel_row(1.into_id(), 0), Some((ReplicaId(0), sent[0].request)));
     assert_eq!(fleet.cancel(1.into_id()), [(ReplicaId(0), sent[1].request)]);

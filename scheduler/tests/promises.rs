@@ -216,6 +216,7 @@ fn a_cancel_frees_everything_once_whenever_it_comes() {
     assert!(scheduler.cancel(RelQueryId(1)), "queued");
     assert_eq!(scheduler.stats().kv_free_blocks, 64);
     let (mut memory, plan) = start(&mut scheduler, rows(3, 20, 3, 5, 1));
+    assert_eq!(scheduler.row_usage(RelQueryId(1), 0), None, "its first step has not run");
     assert!(scheduler.cancel(RelQueryId(1)), "in flight");
     assert!(!scheduler.cancel(RelQueryId(1)), "twice");
     let events = scheduler.apply(&memory.step(&plan), Time(2));
@@ -223,6 +224,19 @@ fn a_cancel_frees_everything_once_whenever_it_comes() {
     assert!(scheduler.is_idle());
     assert_eq!(scheduler.stats().kv_used_blocks, 0);
     scheduler.check_invariants().expect("the books balance");
+}
+
+#[test]
+fn what_a_row_has_used_is_known_until_it_ends() {
+    let mut scheduler = scheduler(config(Policy::Fcfs));
+    let (mut memory, plan) = start(&mut scheduler, rows(1, 20, 3, 5, 1));
+    scheduler.apply(&memory.step(&plan), Time(2));
+    let usage = scheduler.row_usage(RelQueryId(1), 0).expect("it has begun");
+    let counts = [usage.prompt, usage.computed, usage.output];
+    assert_eq!(counts, [TokenCount(23), TokenCount(23), TokenCount(1)]);
+    assert_eq!(scheduler.row_usage(RelQueryId(1), 1), None, "there is no such row");
+    assert!(scheduler.cancel_row(RelQueryId(1), 0));
+    assert_eq!(scheduler.row_usage(RelQueryId(1), 0), None, "it has ended");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use scheduler::Usage;
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// The route of batches. What their rows use is recorded with the rows, by who records these, so that a kill separates
-/// neither from the other; it is in no sum here.
+/// neither from the other; it is in no sum here. What rows used that were called off is: nobody records them.
 pub const BATCHES: &str = "batches";
 
 /// What a sum is for.

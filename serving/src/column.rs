@@ -118,6 +118,11 @@ impl OpenColumn {
         self.handle.relquery().withhold();
     }
 
+    /// Rows without an answer when the column is dropped run again elsewhere, which counts them.
+    pub fn run_again(&self) {
+        self.handle.relquery().run_again();
+    }
+
     /// Waits until the column holds at most `held_max` rows with `rows` more.
     pub async fn has_room(&self, rows: usize, held_max: usize) {
         let relquery = self.handle.relquery();

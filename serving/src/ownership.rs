@@ -148,6 +148,15 @@ pub fn cancel(runtime: &Runtime, relquery: &Arc<RelQueryState>) -> bool {
     was_running
 }
 
+/// Ends a relQuery whose ticket another gateway has, or another start: that runs its rows again, and counts them. Nobody
+/// called it off: should it come back, it is taken up anew.
+pub fn cede(runtime: &Runtime, relquery: &Arc<RelQueryState>) {
+    runtime.registry.remove(relquery.id);
+    relquery.run_again();
+    cancel(runtime, relquery);
+    runtime.shared.lost_ticket(relquery);
+}
+
 /// Resolves when the relQuery is over.
 pub async fn finished(relquery: &RelQueryState) {
     until(relquery, State::is_over).await;

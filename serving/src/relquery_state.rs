@@ -139,6 +139,8 @@ pub struct State {
     pub failed: usize,
     /// How far it is.
     pub status: Status,
+    /// Whether its unfinished rows run again elsewhere, which counts them.
+    runs_again: bool,
     /// Tokens of all finished rows.
     pub usage: Usage,
     /// Rows answered from the result cache.
@@ -299,6 +301,7 @@ impl RelQueryState {
             left: LeftCalls::default(),
             failed: 0,
             status: Status::Running,
+            runs_again: false,
             usage: Usage::default(),
             from_cache: 0,
             deduplicated: 0,

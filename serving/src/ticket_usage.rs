@@ -4,6 +4,7 @@
 
 use base::Time;
 
+use crate::account::BATCHES;
 use crate::budgets::BudgetAmount;
 use crate::relquery_state::charges::CountedBy;
 use crate::relquery_state::{RelQueryState, RowCharge, RowProgress};
@@ -11,7 +12,7 @@ use crate::shared::Shared;
 
 impl Shared {
     /// A row that ran has finished or failed. What it used is counted; or given back, where the relQuery has ended and its
-    /// ticket with it.
+    /// ticket or batch with it.
     pub(crate) fn settle_run(
         &self,
         relquery: &RelQueryState,
@@ -21,7 +22,12 @@ impl Shared {
     ) -> Option<RowCharge> {
         // Held over both: who makes a ticket finds the row ended and counted, or keeps it back with what it used.
         let mut state = relquery.read();
-        let left = match state.counted_by(index) {
+        let left = match state.counted_by(index, charge.account.route) {
+            // Its line was called off, and it went on for somebody else: no line is recorded that counts it.
+            CountedBy::Memory if charge.account.route == BATCHES && relquery.trace.route() != BATCHES => {
+                self.count_called_off(charge);
+                None
+            }
             CountedBy::Memory => {
                 self.spend(charge.account, charge.spent);
                 self.write_answer(charge);
@@ -37,6 +43,14 @@ impl Shared {
         };
         state.settle(index, row, now, relquery.arrival);
         left
+    }
+
+    /// A row has run for somebody who has called it off, up to then or, as that came too late, to its end. No ticket and no
+    /// batch is recorded with it: memory counts it.
+    pub(crate) fn count_called_off(&self, charge: RowCharge) {
+        self.accounts.add(charge.account, charge.spent);
+        self.budgets.charge(charge.account.tenant, amount(&charge));
+        self.write_answer(charge);
     }
 
     /// So many more rows of a ticket are in the store, and what they used is counted there.
@@ -111,6 +125,7 @@ mod tests {
 
     use super::*;
     use crate::account::{Account, Spent};
+    use crate::error::RequestError;
     use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
     use crate::results::Answer;
     use crate::shared::tests::without_loop;
@@ -162,14 +177,24 @@ mod tests {
 
     /// A row ends that took ten tokens. Whether somebody counts it.
     fn end_row(shared: &Shared, relquery: &RelQueryState, row: u32) -> bool {
+        end_row_of(ACCOUNT, shared, relquery, row).is_none()
+    }
+
+    /// The same of an account. What nobody counts.
+    fn end_row_of(
+        account: Account,
+        shared: &Shared,
+        relquery: &RelQueryState,
+        row: u32,
+    ) -> Option<RowCharge> {
         let usage = Usage { computed: TokenCount(9), output: TokenCount(1), ..Usage::default() };
         let (prompt, output) = (TokenCount(9), TokenCount(1));
         let answer = Answer { text: "yes".into(), end: End::Stop, prompt, output, probability: None };
         let (spent, key) = (Spent { requests: 0, rows: 1, usage, cost: Money(30) }, [row as u8; 32]);
         shared.results.put_in_memory(TENANT, key, answer.clone());
-        let charge = RowCharge { account: ACCOUNT, spent, answer: Some((key, answer)) };
+        let charge = RowCharge { account, spent, answer: Some((key, answer)) };
         let done = RowProgress::Done { end: End::Stop, usage, source: AnswerSource::Model };
-        shared.settle_run(relquery, (row, done), charge, Time(1)).is_none()
+        shared.settle_run(relquery, (row, done), charge, Time(1))
     }
 
     /// Rows that memory counts, tokens of the account that are not stored, tokens that the budget has, and answers for
@@ -223,6 +248,50 @@ mod tests {
         assert_eq!(counted(&shared), (2, 20, 30, 1), "as of any other relQuery");
         shared.without_ticket(&relquery);
         assert_eq!(counted(&shared), (2, 20, 30, 0), "once");
+    }
+
+    #[test]
+    fn what_was_called_off_too_late_is_counted_in_memory() {
+        let (shared, relquery) = begun(2);
+        relquery.withhold();
+        assert!(!relquery.read().is_called_off(), "it runs");
+        relquery.end(Status::Cancelled, Time(2));
+        assert!(relquery.read().is_called_off());
+        let left = end_row_of(ACCOUNT, &shared, &relquery, 0).expect("its ticket is over");
+        assert_eq!(counted(&shared), (0, 0, 0, 0));
+        shared.count_called_off(left);
+        assert_eq!(counted(&shared), (1, 10, 10, 1));
+
+        let batches = Account { route: BATCHES, ..ACCOUNT };
+        let (shared, relquery) = begun(2);
+        relquery.trace.came_by(BATCHES);
+        assert_eq!(end_row_of(batches, &shared, &relquery, 0), None, "its line will be recorded");
+        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (0, 10));
+        relquery.end(Status::Cancelled, Time(2));
+        let left = end_row_of(batches, &shared, &relquery, 1).expect("no line is recorded any more");
+        shared.count_called_off(left);
+        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (1, 20));
+
+        let (shared, other) = begun(1);
+        assert_eq!(
+            end_row_of(batches, &shared, &other, 0),
+            None,
+            "no line has it any more: memory counts it"
+        );
+        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (1, 10));
+    }
+
+    #[test]
+    fn what_runs_again_was_not_called_off() {
+        let (_, moved) = begun(1);
+        moved.run_again();
+        moved.end(Status::Cancelled, Time(2));
+        let (_, interrupted) = begun(1);
+        interrupted.end(Status::Failed(RequestError::ShuttingDown), Time(2));
+        let (_, given_up) = begun(1);
+        given_up.end(Status::Failed(RequestError::Dead), Time(2));
+        let called_off = [moved, interrupted, given_up].map(|relquery| relquery.read().is_called_off());
+        assert_eq!(called_off, [false, false, true]);
     }
 
     #[test]

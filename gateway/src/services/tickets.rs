@@ -183,7 +183,8 @@ async fn follow(
                 }
                 Err(store::Error::Missing("lease")) => {
                     tracing::warn!(ticket = id, "a ticket is another gateway's now: it ends here");
-                    return leave(&runtime, &relquery);
+                    // From now on what that one writes is shown here too.
+                    return ownership::cede(&runtime, &relquery);
                 }
                 Err(store::Error::Missing(what)) => {
                     tracing::warn!(ticket = id, "a ticket has no {what} any more: nothing of it is recorded");
@@ -278,13 +279,6 @@ fn rendered(state: &State, rows: &[u32]) -> Vec<TicketRow> {
         TicketRow { row: *index, failed: row.error.is_some(), result: json!(row).to_string() }
     };
     rows.iter().map(render).collect()
-}
-
-/// Gives a ticket up that another gateway has: from now on what that one writes is shown here too.
-fn leave(runtime: &Runtime, relquery: &Arc<RelQueryState>) {
-    runtime.registry.remove(relquery.id);
-    ownership::cancel(runtime, relquery);
-    runtime.shared.lost_ticket(relquery);
 }
 
 /// A finished row as [`rendered`] wrote it.

@@ -12,6 +12,7 @@ mod bad_input;
 mod batch_budgets;
 mod batches;
 mod best_of;
+mod called_off;
 mod cell_forms;
 mod cellm;
 mod cells;

@@ -201,6 +201,8 @@ pub(super) async fn usage(load: &SharedLoad, batches: &Batches, span: Duration) 
     for (tenant, named) in load.tenants.iter().enumerate() {
         let exact = batches.get(&tenant).copied().unwrap_or_default();
         let uncertain = load.ledger().bounds(tenant, load.now());
+        let is_batch = |kind| matches!(kind, RequestKind::Batch { .. });
+        let called_off = load.ledger().called_off(tenant, load.now(), is_batch);
         let (recorded, counted) = loop {
             // Rows of a ticket that was called off may still come: with their usage, so the rows are looked at first.
             let recorded = ticket_rows(load, tenant).await;
@@ -214,8 +216,11 @@ pub(super) async fn usage(load: &SharedLoad, batches: &Batches, span: Duration) 
             tokio::time::sleep(LOOK).await;
         };
         let bounds = uncertain.with(recorded);
-        if counted.batches != exact {
-            let what = format!("{}: batches have {exact:?}, usage {:?}", named.name, counted.batches);
+        if !counted.batches.is_of(exact, called_off) {
+            let what = format!(
+                "{}: batches have {exact:?}, at most {called_off} rows more were called off, usage {:?}",
+                named.name, counted.batches
+            );
             load.ledger().broke(USAGE, what);
         }
         if !bounds.holds(counted.rows) {
@@ -223,8 +228,9 @@ pub(super) async fn usage(load: &SharedLoad, batches: &Batches, span: Duration) 
             load.ledger().broke(USAGE, what);
         }
         lines.push(format!(
-            "{}: {} rows of batches, exactly; {} others, of {} to {}, with {recorded} of tickets",
-            named.name, counted.batches.lines, counted.rows, bounds.least, bounds.most
+            "{}: {} rows of batches, of {} and at most {called_off} that were called off; {} others, of {} to {}, with \
+             {recorded} of tickets",
+            named.name, counted.batches.lines, exact.lines, counted.rows, bounds.least, bounds.most
         ));
     }
     lines

@@ -149,12 +149,26 @@ pub(super) fn statement_rows(
     all(request, seen.len() + before as usize, 0)
 }
 
-/// What a batch's output has.
+/// What a batch's output has, or usage of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BatchOutput {
     pub(super) lines: u64,
     pub(super) prompt_tokens: u64,
     pub(super) completion_tokens: u64,
+}
+
+impl BatchOutput {
+    /// Whether it may be what usage has of outputs: these, and what at most so many rows used that were called off.
+    pub(super) fn is_of(self, exact: Self, called_off: u64) -> bool {
+        match called_off {
+            0 => self == exact,
+            _ => {
+                (exact.lines..=exact.lines + called_off).contains(&self.lines)
+                    && self.prompt_tokens >= exact.prompt_tokens
+                    && self.completion_tokens >= exact.completion_tokens
+            }
+        }
+    }
 }
 
 /// Judges the lines of a batch's output: each of a request of its own. How many must be there the caller knows.
@@ -256,6 +270,9 @@ mod tests {
             json!({"custom_id": format!("row {row}"), "response": {"body": body}}).to_string() + "\n"
         };
         let two = BatchOutput { lines: 2, prompt_tokens: 6, completion_tokens: 4 };
+        let three = BatchOutput { lines: 3, prompt_tokens: 9, completion_tokens: 5 };
+        assert!(two.is_of(two, 0) && three.is_of(two, 1), "a row that was called off may count");
+        assert!(!three.is_of(two, 0) && !two.is_of(three, 1), "and none that is recorded may be missing");
         assert_eq!(output(&request, &(line(0, "mk1 yes") + &line(1, "mk1 no"))), Ok(two));
         for wrong in [line(0, "mk1 yes") + &line(0, "mk1 yes"), line(2, "mk1 yes"), line(0, "mk2 yes")] {
             assert!(output(&request, &wrong).is_err());

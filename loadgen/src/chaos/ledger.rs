@@ -129,7 +129,25 @@ impl Ledger {
             bounds.least += if is_whole { rows } else { 0 };
             bounds.most += rows * (1 + interruptions);
         }
+        bounds.most += self.called_off(tenant, now, |kind| matches!(kind, RequestKind::Ticket { .. }));
         bounds
+    }
+
+    /// Rows of such promises of a tenant that were called off, at most, which usage may have besides those that were
+    /// recorded: what had begun counts, and begins again where a kill interrupts it.
+    pub(super) fn called_off(
+        &self,
+        tenant: usize,
+        now: Duration,
+        is_it: impl Fn(RequestKind) -> bool,
+    ) -> u64 {
+        let own = self.promises.iter().filter(|promise| promise.request.tenant == tenant);
+        let called_off = own.filter(|promise| promise.is_cancelled && is_it(promise.request.kind));
+        let most = |promise: &Promise| {
+            let until = promise.over.unwrap_or(now) + FLUSHED_WITHIN + DISTURBED_AFTER;
+            promise.request.rows * (1 + self.interruptions(promise.began, until))
+        };
+        called_off.map(most).sum()
     }
 
     /// A tenant's tickets of relQueries.
@@ -246,6 +264,9 @@ mod tests {
         ledger.promises = exact.map(of_kind).to_vec();
         assert_eq!(bounds(&ledger), (0, 0), "batches and tickets are exact, and counted apart");
         assert_eq!((ledger.tickets(0).count(), ledger.tickets(1).count()), (1, 0));
+        ledger.promises.iter_mut().for_each(|promise| promise.is_cancelled = true);
+        assert_eq!(bounds(&ledger), (0, 20), "what had begun of a ticket that was called off, twice");
+        assert_eq!(ledger.called_off(0, S * 1_000, |kind| matches!(kind, RequestKind::Batch { .. })), 20);
         assert!(Bounds { least: 1, most: 2 }.with(10).holds(11) && !Bounds::default().with(10).holds(11));
     }
 }

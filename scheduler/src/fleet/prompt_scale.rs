@@ -39,6 +39,11 @@ impl PromptScale {
         scaled(tokens, self.here, self.told)
     }
 
+    /// What so many tokens are at the replica; `None`: no reply has told.
+    pub fn as_told(self, tokens: u64) -> Option<u64> {
+        (self.here > 0).then(|| self.there(tokens))
+    }
+
     /// What so many tokens are at the replica.
     pub(crate) fn there(self, tokens: u64) -> u64 {
         scaled(tokens, self.told, self.here)
@@ -62,9 +67,11 @@ mod tests {
         assert_eq!((scale.here(1_000), scale.there(1_000)), (1_000, 1_000), "nothing is known");
         scale.answered(400, 0);
         assert_eq!(scale.here(1_000), 1_000, "a reply without usage says nothing");
+        assert_eq!(scale.as_told(1_000), None);
         scale.answered(400, 100);
         scale.answered(800, 300);
         assert_eq!((scale.here(1_000), scale.there(3_000)), (3_000, 1_000));
+        assert_eq!(scale.as_told(3_000), Some(1_000));
         scale.answered(0, 7);
         for _ in 0..100 {
             scale.answered(20_000, 20_000);

@@ -6,6 +6,7 @@
 
 use base::{End, Millis, Nanos, RelQueryId, RequestId, RowError, Time, TokenCount, TokenId};
 
+use super::config::ReplicaId;
 use super::query::{FleetRow, TakenBack};
 use super::{Fleet, Flying};
 use crate::event::{Event, Usage};
@@ -76,6 +77,16 @@ impl Fleet {
         let row = flying.and_then(|flying| self.queries.get(&flying.relquery)?.row(flying.row));
         let Some(FleetRow { item, .. }) = row else { return false };
         finish.hold_to(item.prompt.len() as u64, item.generation.output_max)
+    }
+
+    /// What a row that a replica runs has used so far, of which so many tokens were put out, with that replica. Its reply
+    /// would tell how much of the prompt was cached: all of it counts as computed. `None`: it runs nowhere.
+    pub fn row_usage(&self, id: RelQueryId, row: u32, output: TokenCount) -> Option<(ReplicaId, Usage)> {
+        let row = self.queries.get(&id)?.row(row)?;
+        let replica = self.requests.get(&row.request?)?.replica;
+        let prompt = TokenCount(row.item.prompt.len() as u64);
+        let output = output.min(row.item.generation.output_max);
+        Some((replica, Usage { prompt, computed: prompt, output, ..Usage::default() }))
     }
 
     /// Text of a row that streams.

@@ -1,11 +1,11 @@
 //! What runs rows, as the loop sees it: the local engine alone, or a fleet. Both take the same work and tell
 //! of it in the same events, so that flights, coalescing, single-flight and cancellation are one code path.
 
-use base::{Nanos, PinId, RelQueryId, Submission, Time, WorkItem};
+use base::{Nanos, PinId, RelQueryId, Submission, Time, TokenCount, WorkItem};
 use scheduler::{Event, Policy, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, StepReport, StepResult};
-use crate::replicas::{Fleet, ReplicaEvent, RowLikelihood, RowPrices};
+use crate::replicas::{Fleet, ReplicaEvent, RowLikelihood, RowPrices, RowUse};
 use crate::shared::Shared;
 use crate::traces::open::RelQueryTrace;
 use crate::view::View;
@@ -95,6 +95,18 @@ impl Backend {
         match self {
             Self::Engine(_) => Vec::new(),
             Self::Fleet(fleet) => fleet.sent(id),
+        }
+    }
+
+    /// What an unfinished row has used so far; `None`: it has not begun. `told`: the tokens that it was heard to put out,
+    /// which an engine knows itself.
+    pub(super) fn used_so_far(&self, id: RelQueryId, row: u32, told: TokenCount) -> Option<RowUse> {
+        match self {
+            Self::Engine(engine) => {
+                let usage = engine.scheduler.row_usage(id, row)?;
+                Some(RowUse { usage, prices: None })
+            }
+            Self::Fleet(fleet) => fleet.used_so_far(id, row, told),
         }
     }
 

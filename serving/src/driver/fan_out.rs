@@ -12,7 +12,7 @@ use crate::error::RequestError;
 use crate::intake::CellKey;
 use crate::live::record::{RowEnd, RowOutcome};
 use crate::relquery_state::{AnswerSource, RowCharge, RowProgress, Status, Usage};
-use crate::replicas::{RowLikelihood, RowPrices};
+use crate::replicas::{RowLikelihood, RowPrices, RowUse};
 use crate::results::Answer;
 
 impl RowFlight {
@@ -176,19 +176,35 @@ impl Driver {
     ) {
         let (tenant, output) = (charge.account.tenant, charge.spent.usage.output);
         let mut charge = Some(charge);
+        let mut is_called_off = false;
         for target in targets {
             if target.source == AnswerSource::Model {
                 target.relquery.leave_finished(target.index, output);
             }
             let row = (target.index, state(target.source));
             match charge.take() {
-                Some(uncounted) => charge = self.shared.settle_run(&target.relquery, row, uncounted, now),
+                Some(uncounted) => {
+                    charge = self.shared.settle_run(&target.relquery, row, uncounted, now);
+                    is_called_off |= charge.is_some() && target.relquery.read().is_called_off();
+                }
                 None => target.relquery.settle(row.0, row.1, now),
             }
             self.touched.insert(target.relquery.id, target.relquery);
         }
-        charge.iter().for_each(|uncounted| self.shared.forget_answer(uncounted));
+        match charge {
+            Some(uncounted) if is_called_off => self.shared.count_called_off(uncounted),
+            Some(uncounted) => self.shared.forget_answer(&uncounted),
+            None => {}
+        }
         self.shared.intake.finished(tenant, 1);
+    }
+
+    /// Counts what a row has used that was called off and ends now, without its end. `told`: the tokens that it was heard to
+    /// put out. One that has not begun has used nothing.
+    pub(super) fn count_so_far(&self, (id, number): RowKey, account: Account, told: TokenCount) {
+        let Some(RowUse { usage, prices }) = self.backend.used_so_far(id, number, told) else { return };
+        let cost = prices.unwrap_or_else(|| self.shared.prices.dearest()).cost(usage);
+        self.shared.count_called_off(RowCharge { account, spent: one_row(usage, cost), answer: None });
     }
 
     /// Takes a row that ended out of the books, but for its room: [`Self::settle`] gives that back.

@@ -255,12 +255,13 @@ impl Driver {
         self.shared.intake.finished(tenant, count);
     }
 
-    /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled.
+    /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled, and what they have used is counted.
     pub(super) fn leave(&mut self, relquery: &Arc<RelQueryState>) {
         let Some(PlacedRelQuery { places, .. }) = self.relqueries.remove(&relquery.id) else {
             return relquery.let_go();
         };
         self.shared.relquery_ended(relquery, &relquery.read());
+        let is_called_off = relquery.read().is_called_off();
         let sent = self.sent(places.iter().map(|(id, _)| *id));
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
@@ -282,13 +283,17 @@ impl Driver {
             let key = row.key;
             flight.pin = None;
             flight.rows.remove(&number);
+            let (account, is_last) = (flight.account, flight.rows.is_empty());
+            if is_called_off {
+                self.count_so_far((id, number), account, TokenCount(output));
+            }
             self.publisher.row_ended(id, number, RowEnd { output, samplings, outcome });
             if let Some(key) = key {
-                self.in_flight.remove(&(flight.account.tenant, key));
+                self.in_flight.remove(&(account.tenant, key));
             }
-            self.shared.intake.finished(flight.account.tenant, 1);
+            self.shared.intake.finished(account.tenant, 1);
             self.shared.metrics.rows.cancelled.inc();
-            if flight.rows.is_empty() {
+            if is_last {
                 self.backend.cancel(id);
                 self.close(id);
                 self.publisher.ended(id, None, self.shared.clock.now());

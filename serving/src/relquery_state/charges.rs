@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use super::{AnswerRow, RelQueryState, RowProgress, State, Status};
-use crate::account::{Account, Spent};
+use crate::account::{Account, BATCHES, Spent};
 use crate::budgets::BudgetAmount;
+use crate::error::RequestError;
 use crate::results::{Answer, CellKey};
 
 /// What the run of a row leaves to be counted.
@@ -36,20 +37,36 @@ pub(crate) enum CountedBy {
     Memory,
     /// The store, with the row of the ticket.
     Ticket,
-    /// Nobody: a ticket stands for the relQuery, which has ended without this row.
+    /// Nobody: a ticket or a batch stands for the relQuery, which has ended without this row.
     Nobody,
 }
 
 impl State {
-    /// Where a row is counted that ends now.
-    pub(crate) fn counted_by(&self, row: u32) -> CountedBy {
+    /// Where a row is counted that ends now, of an account of this route.
+    pub(crate) fn counted_by(&self, row: u32, route: &str) -> CountedBy {
         match self.recorded {
+            // No line is recorded with it any more.
+            None if route == BATCHES && self.is_over() => CountedBy::Nobody,
             None => CountedBy::Memory,
             Some(_) if self.is_over() || self.rows[row as usize].state != RowProgress::Pending => {
                 CountedBy::Nobody
             }
             Some(_) => CountedBy::Ticket,
         }
+    }
+
+    /// Whether it has ended before its rows, and not so that they run again: neither at another gateway, nor at the next
+    /// start. What they have used is counted in memory then.
+    pub(crate) fn is_called_off(&self) -> bool {
+        match self.status {
+            Status::Running | Status::Failed(RequestError::ShuttingDown) => false,
+            Status::Completed | Status::Cancelled | Status::Failed(_) => !self.runs_again,
+        }
+    }
+
+    /// Whether the rows that it ended without run again elsewhere, which counts them.
+    pub fn runs_again(&self) -> bool {
+        self.runs_again
     }
 
     /// Keeps what a row used that is about to be settled.
@@ -80,6 +97,12 @@ impl RelQueryState {
         state.recorded = recorded;
         state.free.extend(finished);
         TakenRows { rows, charges, status: state.status.clone() }
+    }
+
+    /// Its unfinished rows will run again elsewhere, which counts them: what they have used here does not count. To be said
+    /// before it ends.
+    pub fn run_again(&self) {
+        self.read().runs_again = true;
     }
 
     /// Of these rows, those for which nothing is set aside yet.

@@ -66,7 +66,7 @@ pub struct Fleet {
     pub(super) factory: ReplicaFactory,
     flying: HashMap<RequestId, InFlightRow>,
     /// The requests of rows on the local engine, which knows rows by their relQueries.
-    local: HashMap<(RelQueryId, u32), RequestId>,
+    pub(super) local: HashMap<(RelQueryId, u32), RequestId>,
     /// What other gateways leave of them.
     leases: Leases,
     pub(super) shared: Arc<Shared>,
@@ -77,7 +77,7 @@ pub struct Fleet {
     /// What tokens cost where the rows ran that the next events end.
     prices: Vec<RowPrices>,
     /// Of rows that the local engine runs.
-    local_answers: HashMap<RequestId, LocalAnswer>,
+    pub(super) local_answers: HashMap<RequestId, LocalAnswer>,
     /// What replicas are told of relQueries, until these end.
     passed_on: HashMap<RelQueryId, PassedOn>,
     /// RelQueries that began, until the loop takes them, which it does at once.
@@ -439,7 +439,7 @@ impl Fleet {
             }
             Event::RowDone { relquery, row, end, usage, probability } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
-                let LocalAnswer { prompt, logprobs, text } =
+                let LocalAnswer { prompt, logprobs, text, .. } =
                     self.local_answers.remove(&request).unwrap_or_default();
                 // Now alone: what is told of a row that moves would be told again.
                 let mut events = scored_prompt(&self.queue, request, prompt);
@@ -486,7 +486,7 @@ impl Fleet {
         if self.flying.get(&request).is_some_and(|flying| flying.streams) {
             return self.queue.text(request, text, now);
         }
-        self.local_answers.entry(request).or_default().text.push_str(&text);
+        self.local_answers.entry(request).or_default().say(&text);
         Vec::new()
     }
 

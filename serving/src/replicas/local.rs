@@ -30,8 +30,17 @@ pub(super) struct LocalAnswer {
     pub(super) prompt: Vec<Arc<[PromptToken]>>,
     /// The same of its own tokens.
     pub(super) logprobs: Vec<TokenLogprob>,
-    /// Its text, where it does not stream.
+    /// Its text, where it does not stream, and the tokens that it is of.
     pub(super) text: String,
+    pub(super) tokens: u64,
+}
+
+impl LocalAnswer {
+    /// A further token of one that does not stream.
+    pub(super) fn say(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.tokens += 1;
+    }
 }
 
 /// A way to the thread; dropping it ends the thread.
@@ -152,6 +161,13 @@ mod tests {
             deadline: None,
             items: vec![item],
         }))
+    }
+
+    #[test]
+    fn an_answer_that_does_not_stream_knows_of_how_many_tokens_it_is() {
+        let mut answer = LocalAnswer::default();
+        ["a", "", "b"].into_iter().for_each(|text| answer.say(text));
+        assert_eq!((answer.text.as_str(), answer.tokens), ("ab", 3), "a token may give no text");
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod start_error;
 mod stream;
 pub mod text;
 mod unhealthy;
+mod used;
 pub mod view;
 
 pub use event::ReplicaEvent;
@@ -45,4 +46,5 @@ pub use source::ReplicaSource;
 pub use start::{ReplicaConstraints, StartedFleet, model, start};
 pub use start_error::FleetStartError;
 pub use unhealthy::{FoundHealth, Unhealthy};
+pub(crate) use used::RowUse;
 pub use view::{KvSource, ReplicaView};

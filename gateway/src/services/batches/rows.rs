@@ -97,11 +97,9 @@ pub(super) async fn run(
         reader: Some(LineReader::new(batch, done, is_one_by_one)),
     };
     let stop = flow.follow_to_its_end(&mut ends).await;
-    Ok(match flow.wind_down(&mut ends).await {
-        // A lost lease outweighs everything.
-        Some(lost) => lost,
-        None => stop,
-    })
+    // A lost lease outweighs everything.
+    let lost = flow.wind_down(&stop, &mut ends).await;
+    Ok(lost.unwrap_or(stop))
 }
 
 impl Flow<'_> {
@@ -324,11 +322,15 @@ impl Flow<'_> {
     }
 
     /// Calls off what still runs and records what has ended. Gives why that was not possible, if so.
-    async fn wind_down(&mut self, ends: &mut mpsc::Receiver<EndedLine>) -> Option<Stop> {
+    async fn wind_down(&mut self, stop: &Stop, ends: &mut mpsc::Receiver<EndedLine>) -> Option<Stop> {
         self.is_stopping.store(true, Ordering::Release);
         if !self.app.runtime.is_draining() {
             for (model, relquery) in &self.relqueries {
                 if let Some(relquery) = relquery.upgrade() {
+                    // Whoever goes on with the batch computes them again.
+                    if *stop == Stop::Left {
+                        relquery.run_again();
+                    }
                     ownership::cancel(&model.runtime, &relquery);
                 }
             }

@@ -228,11 +228,7 @@ async fn follow_to_end(
             }
             TicketLease::Lost => {
                 tracing::warn!(ticket = id, "a response is another gateway's now: it ends here");
-                // Nobody called it off: should it come back, it is taken up anew.
-                runtime.registry.remove(relquery.id);
-                ownership::cancel(runtime, relquery);
-                runtime.shared.lost_ticket(relquery);
-                return;
+                return ownership::cede(runtime, relquery);
             }
         }
     }

@@ -31,6 +31,8 @@ pub struct KeptAnswers {
     keeping: tokio::sync::Mutex<Keeping>,
     /// Whether the statement is counted as a request.
     is_counted: AtomicBool,
+    /// Whether another gateway, or the next start, goes on with the statement.
+    runs_again: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -88,7 +90,8 @@ impl Default for KeptAnswers {
     fn default() -> Self {
         let place = KeepingPlace::Waiting(Vec::new());
         let keeping = Keeping { place, size: KeptSize::default() };
-        Self { known: HashMap::new(), keeping: keeping.into(), is_counted: AtomicBool::new(false) }
+        let (is_counted, runs_again) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { known: HashMap::new(), keeping: keeping.into(), is_counted, runs_again }
     }
 }
 
@@ -103,7 +106,19 @@ impl KeptAnswers {
         let keeping = Keeping { place: KeepingPlace::Ticket(id.to_owned()), size };
         let known = kept.iter().filter_map(|row| known_answer(&row.result)).collect();
         // It was counted before there was a ticket.
-        Self { known, keeping: keeping.into(), is_counted: AtomicBool::new(true) }
+        let (is_counted, runs_again) = (AtomicBool::new(true), AtomicBool::new(false));
+        Self { known, keeping: keeping.into(), is_counted, runs_again }
+    }
+
+    /// Another gateway, or the next start, goes on with the statement: it runs the rows again that have no answer here, and
+    /// counts them.
+    pub fn run_again(&self) {
+        self.runs_again.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether rows that have no answer here run again elsewhere.
+    pub fn runs_again(&self) -> bool {
+        self.runs_again.load(Ordering::Relaxed)
     }
 
     /// Whether the statement is to be counted as a request now: once, over all its starts.

@@ -263,6 +263,15 @@ impl Run for OpenRows {
     }
 }
 
+impl Drop for OpenRows {
+    fn drop(&mut self) {
+        let runs_again = self.kept.as_ref().is_some_and(|kept| kept.runs_again());
+        if let Some(column) = self.relquery.as_ref().filter(|_| runs_again) {
+            column.run_again();
+        }
+    }
+}
+
 impl OpenRows {
     fn model(&self) -> Result<&Arc<ServedModel>, RequestError> {
         self.model.as_ref().map_err(Clone::clone)

@@ -199,6 +199,7 @@ async fn is_retried(app: &App) -> bool {
 struct KeptRows<'a> {
     app: &'a App,
     id: &'a str,
+    answers: &'a KeptAnswers,
     first_row: u64,
     piece: u32,
     bytes: u64,
@@ -219,7 +220,12 @@ impl KeptRows<'_> {
         let node = &self.app.config.store.node;
         while let Err(error) = self.app.runtime.store.append_rerun_rows(self.id, node, &rows).await {
             tracing::warn!(%error, ticket = self.id, "rows are not recorded yet");
-            if !error.is_transient() || !is_retried(self.app).await {
+            let is_others = matches!(error, store::Error::Missing("lease"));
+            if is_others || error.is_transient() && !is_retried(self.app).await {
+                self.answers.run_again();
+                return None;
+            }
+            if !error.is_transient() {
                 return None;
             }
         }
@@ -230,7 +236,7 @@ impl KeptRows<'_> {
 /// Runs a statement into its ticket. `None`: it is not over, and another start goes on with it.
 async fn run(app: &Data<App>, detached: Detached) -> Option<Result<(), RequestError>> {
     let Detached { id, caller, statement, answers, running, first_row } = detached;
-    let mut kept = KeptRows { app, id: &id, first_row, piece: 0, bytes: 0 };
+    let mut kept = KeptRows { app, id: &id, answers: &answers, first_row, piece: 0, bytes: 0 };
     if let Err(error) = kept.add("").await? {
         return Some(Err(error));
     }
@@ -250,6 +256,7 @@ async fn run(app: &Data<App>, detached: Detached) -> Option<Result<(), RequestEr
         let next = running.stream.next().await;
         // Calls that a server's end cut off are NULL: such rows are computed again.
         if app.runtime.is_draining() {
+            answers.run_again();
             return None;
         }
         let lines = match next {

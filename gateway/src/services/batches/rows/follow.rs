@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Money;
 use serde_json::{Value, json};
+use serving::account::{Account, BATCHES, Spent};
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
 use serving::relquery_state::{AnswerRow, RowProgress, Status, Usage};
@@ -88,6 +89,10 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
             let row = render(&batch, &lines[line], envelope, &rows);
             ended.send(EndedLine { row, used }).await.ok()?;
         }
+        if status == Status::Cancelled {
+            let unended = places.iter().zip(&left).filter(|(_, left)| **left > 0);
+            count_rest(&handle, unended.map(|((_, rows), _)| rows.clone()));
+        }
         let error = match status {
             Status::Running => {
                 version.changed().await.ok()?;
@@ -133,6 +138,23 @@ fn used(rows: &[AnswerRow], model: &str) -> Option<LineUsage> {
         }
     }
     (used.rows > 0).then_some(used)
+}
+
+/// Counts what rows used that ran to their ends while others of their lines were called off: no line is recorded that
+/// counts them.
+fn count_rest(handle: &OwnerHandle, unended: impl Iterator<Item = Range<usize>>) {
+    let (runtime, relquery) = (handle.runtime(), handle.relquery());
+    let state = relquery.read();
+    if state.runs_again() {
+        return;
+    }
+    for own in unended {
+        let Some(LineUsage { rows, usage, cost, .. }) = used(&state.rows[own], &runtime.model.name) else {
+            continue;
+        };
+        let account = Account { tenant: relquery.tenant, route: BATCHES };
+        runtime.shared.accounts.add(account, Spent { requests: 0, rows, usage, cost });
+    }
 }
 
 /// A line that is over, as the output has it.

@@ -1,0 +1,262 @@
+//! What is called off before its end, or left by its client, is usage up to there: of every route, once.
+
+use gateway::wire::relquery::public_id;
+use serde_json::{Value, json};
+use serving::usage_writer;
+use tokio::net::TcpStream;
+
+use crate::background;
+use crate::common::batch::{line, make, until_over, upload};
+use crate::common::client::{finish, read_until};
+use crate::common::replica::{Act, FakeReplica, fleet};
+use crate::common::words::{table, until_up};
+use crate::common::{
+    Parties, Server, config, lasting_store, model, serve, serve_fleet, serve_on, serve_parties, serve_with,
+};
+
+/// Steps that run before something is called off: each gives a row a token.
+const STEPS: u64 = 5;
+
+/// A prompt whose answer takes far more steps.
+fn long() -> String {
+    format!("Repeat: {}", "x".repeat(100))
+}
+
+fn completion(stream: bool) -> Value {
+    json!({"prompt": long(), "max_tokens": 200, "temperature": 0, "stream": stream, "cache": false})
+}
+
+fn rows(stream: bool) -> Value {
+    json!({"template": "{w}", "rows": [[long()]], "max_tokens": 200, "stream": stream, "cache": false})
+}
+
+/// All that is counted, and stored now: requests, rows, tokens of prompts and of outputs.
+async fn usage(server: &Server) -> [u64; 4] {
+    usage_writer::store_usage(&server.running.app.runtime).await.unwrap();
+    let usage = server.client.get("/v1/usage").await.json();
+    let sums = usage["data"].as_array().unwrap();
+    let sum = |name: &str| sums.iter().map(|sum| sum[name].as_u64().unwrap()).sum::<u64>();
+    ["requests", "rows", "prompt_tokens", "completion_tokens"].map(sum)
+}
+
+/// Begins something, lets it run for [`STEPS`] steps, and ends it during the next.
+async fn end_midway<T>(server: &Server, begin: impl AsyncFnOnce() -> T, end: impl AsyncFnOnce(T)) {
+    let before = server.gate.passed();
+    server.gate.shut();
+    let begun = begin().await;
+    server.gate.allow(STEPS);
+    server.until("a step more waits", |server| server.gate.passed() == before + STEPS + 1).await;
+    end(begun).await;
+    server.gate.allow(2);
+    server.until_free().await;
+    server.gate.release();
+}
+
+/// Closes a connection; returns once its work is called off.
+async fn hang_up(server: &Server, connection: TcpStream) {
+    drop(connection);
+    until_called_off(server).await;
+}
+
+async fn until_called_off(server: &Server) {
+    server.until("it is called off", |server| server.running.app.runtime.registry.running().is_empty()).await;
+}
+
+/// One row of one request is counted, with its whole prompt and what it had put out.
+fn assert_row_is_counted(server: &Server, counted: [u64; 4], told: &str) {
+    let [requests, rows, prompt, output] = counted;
+    assert_eq!((requests, rows, prompt), (1, 1, server.gate.computed()), "{told}");
+    assert!((STEPS..STEPS + 3).contains(&output), "{told}: {output}");
+}
+
+#[actix_web::test]
+async fn a_request_whose_client_leaves_is_counted_with_its_prompt_and_what_was_put_out() {
+    for (path, body) in [
+        ("/v1/completions", completion(true)),
+        ("/v1/completions", completion(false)),
+        ("/v1/relqueries", rows(true)),
+        ("/v1/relqueries", rows(false)),
+    ] {
+        let mut config = config();
+        (config.model.prompt_price, config.model.output_price) = (Some(1.0), Some(10.0));
+        let server = serve_with(config, model()).await;
+        let begin = async || server.client.begin(path, &body).await;
+        end_midway(&server, begin, async |connection: TcpStream| hang_up(&server, connection).await).await;
+        let counted = usage(&server).await;
+        assert_row_is_counted(&server, counted, &format!("{path} {body}"));
+        let cost = server.client.get("/v1/usage").await.json()["data"][0]["cost"].as_f64().unwrap();
+        let [_, _, prompt, output] = counted;
+        assert_eq!((cost * 1e6).round() as u64, prompt + 10 * output, "{path} {body}");
+    }
+}
+
+#[actix_web::test]
+async fn a_statement_whose_client_leaves_is_counted_with_what_its_rows_had_used() {
+    let server = serve().await;
+    let query = format!(
+        "SELECT ai_complete(prompt('Repeat: {{0}}', w), max_tokens => 200) AS t FROM (VALUES ('{}')) AS v(w)",
+        "x".repeat(100)
+    );
+    let begin = async || {
+        let mut connection = server.client.begin("/v1/sql", &json!({ "query": query })).await;
+        read_until(&mut connection, "\r\n\r\n").await;
+        connection
+    };
+    end_midway(&server, begin, async |connection: TcpStream| hang_up(&server, connection).await).await;
+    assert_row_is_counted(&server, usage(&server).await, "a statement");
+}
+
+#[actix_web::test]
+async fn a_row_that_never_began_is_not_counted() {
+    let server = serve().await;
+    server.gate.shut();
+    let first = server.client.begin("/v1/completions", &json!({"prompt": "Say yes", "temperature": 0})).await;
+    server.until("the first is at the gate", |server| server.gate.passed() == 1).await;
+    let second = server.client.begin("/v1/completions", &completion(true)).await;
+    let running =
+        |count: usize| move |server: &Server| server.running.app.runtime.registry.running().len() == count;
+    server.until("the second is queued", running(2)).await;
+    drop(second);
+    server.until("the second is called off", running(1)).await;
+    server.gate.release();
+    assert_eq!(finish(first).await.json()["choices"][0]["text"], "yes");
+    server.until_free().await;
+    let [requests, rows, prompt, _] = usage(&server).await;
+    assert_eq!((requests, rows, prompt), (2, 1, "Say yes".len() as u64));
+}
+
+#[actix_web::test]
+async fn a_ticket_that_is_deleted_is_counted_with_what_its_row_had_used() {
+    let server = serve().await;
+    let mut body = rows(false);
+    body["deadline_ms"] = json!(30);
+    let begin = async || {
+        let reply = server.relquery(body).await.json();
+        format!("/v1/relqueries/{}", reply["ticket"].as_str().expect("a ticket"))
+    };
+    let delete = async |path: String| {
+        assert_eq!(server.client.delete(&path).await.json()["cancelled"], true);
+    };
+    end_midway(&server, begin, delete).await;
+    assert_row_is_counted(&server, usage(&server).await, "a ticket");
+}
+
+#[actix_web::test]
+async fn a_response_in_the_background_that_is_called_off_is_counted_with_what_it_had_used() {
+    let server = background::serve().await;
+    let client = &server.client;
+    let body = json!({"model": "double", "input": long(), "background": true, "max_output_tokens": 200});
+    let begin = async || client.post("/v1/responses", &body).await.json();
+    let cancel = async |response: Value| {
+        assert_eq!(background::cancel(client, &response).await["status"], "cancelled");
+        until_called_off(&server).await;
+    };
+    end_midway(&server, begin, cancel).await;
+    assert_row_is_counted(&server, usage(&server).await, "a response");
+}
+
+#[actix_web::test]
+async fn a_batch_that_is_called_off_counts_what_its_unfinished_line_had_used() {
+    let (_dir, store) = lasting_store().await;
+    let server = serve_on(config(), model(), store).await;
+    // Of the line's two rows the first ends.
+    let prompts = json!({"prompt": ["Say a", long()], "max_tokens": 200, "temperature": 0});
+    let file = upload(&server.client, &line("two", prompts)).await;
+    let begin = async || make(&server.client, &file).await["id"].as_str().unwrap().to_owned();
+    let cancel = async |id: String| {
+        let reply = server.client.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await.json();
+        assert_eq!(reply["status"], "cancelling", "{reply}");
+        until_called_off(&server).await;
+    };
+    end_midway(&server, begin, cancel).await;
+    let list = server.client.get("/v1/batches").await.json();
+    let id = list["data"][0]["id"].as_str().unwrap();
+    assert_eq!(until_over(&server.client, id).await["status"], "cancelled");
+    let [_, rows, prompt, output] = usage(&server).await;
+    assert_eq!((rows, prompt), (2, server.gate.computed()));
+    assert!(output >= STEPS, "{output}");
+}
+
+#[actix_web::test]
+async fn what_ends_as_it_is_called_off_is_counted_once() {
+    let server = serve().await;
+    let body = json!({"template": "Say {w}", "rows": [["a"]], "max_tokens": 1, "cache": false});
+    for round in 1..=20 {
+        let before = server.gate.passed();
+        server.gate.shut();
+        let connection = server.client.begin("/v1/relqueries", &body).await;
+        server.until("its only step is at the gate", |server| server.gate.passed() > before).await;
+        let id = public_id(&server.running.app.runtime.registry.running()[0]);
+        let path = format!("/v1/relqueries/{id}");
+        tokio::join!(server.client.delete(&path), async { server.gate.release() });
+        finish(connection).await;
+        server.until_free().await;
+        assert_eq!(usage(&server).await, [round, round, 5 * round, round]);
+    }
+}
+
+#[actix_web::test]
+async fn a_row_that_ends_after_its_ticket_was_deleted_is_counted_once() {
+    let server = serve().await;
+    server.gate.shut();
+    let body = json!({"template": "Say {w}", "rows": [["a"]], "max_tokens": 1, "deadline_ms": 30});
+    let reply = server.relquery(body).await.json();
+    let path = format!("/v1/relqueries/{}", reply["ticket"].as_str().expect("a ticket"));
+    server.until("its only step is at the gate", |server| server.gate.passed() == 1).await;
+    assert_eq!(server.client.delete(&path).await.json()["cancelled"], true);
+    server.gate.release();
+    server.until_free().await;
+    assert_eq!(server.client.until_over(&path).await["status"], "cancelled");
+    assert_eq!(usage(&server).await, [1, 1, 5, 1]);
+}
+
+#[actix_web::test]
+async fn a_tenant_that_hangs_up_each_time_has_spent_its_budget_in_the_end() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    // Each has a prompt of 110 that no other begins like, sets aside 200 more, and puts out 5 to 7.
+    let body = |round: u32| {
+        let mut body = completion(true);
+        body["prompt"] = json!(format!("{round} {}", long()));
+        body
+    };
+    let limits = json!({"limits": {"day_tokens": 700}});
+    assert_eq!(operators.post("/v1/tenants/default", &limits).await.status, 200);
+    for round in 0..4 {
+        let begin = async || server.client.begin("/v1/completions", &body(round)).await;
+        end_midway(&server, begin, async |connection: TcpStream| hang_up(&server, connection).await).await;
+    }
+    let refused = server.client.post("/v1/completions", &body(4)).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (429, &json!("budget_spent")));
+}
+
+#[actix_web::test]
+async fn a_call_that_a_replica_was_sent_is_counted_with_its_prompt_and_what_was_streamed() {
+    let replica = FakeReplica::start().await;
+    let server = serve_fleet(fleet(vec![replica.executor()])).await;
+    until_up(&server, 1).await;
+    let chat = |word: &str| {
+        json!({"model": "m", "stream": true, "temperature": 0,
+            "messages": [{"role": "user", "content": format!("say {word}")}]})
+    };
+    // The first reply tells how long such prompts are there.
+    assert_eq!(server.client.post("/v1/chat/completions", &chat("greetings")).await.status, 200);
+    server.until_rows_end().await;
+    assert_eq!(usage(&server).await, [1, 1, 10, 2]);
+    replica.next([Act::StreamHalf(Default::default())]);
+    let mut stream = server.client.begin("/v1/chat/completions", &chat("goodnight")).await;
+    read_until(&mut stream, "good").await;
+    drop(stream);
+    server.until("the request is gone", |_| replica.state().left == 1).await;
+    server.until_rows_end().await;
+    assert_eq!(usage(&server).await, [2, 2, 20, 3], "one piece of its text was heard");
+    // One that does not stream says nothing before its end: its prompt counts.
+    replica.next([Act::Hang]);
+    let asked = replica.state().asked.len();
+    let connection = server.client.begin("/v1/relqueries", &table(1)).await;
+    server.until("the replica has it", |_| replica.state().asked.len() > asked).await;
+    hang_up(&server, connection).await;
+    server.until_rows_end().await;
+    let [requests, rows, prompt, output] = usage(&server).await;
+    assert_eq!((requests, rows, output), (3, 3, 3));
+    assert!((21..30).contains(&prompt), "a shorter prompt: {prompt}");
+}
