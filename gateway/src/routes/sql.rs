@@ -97,7 +97,7 @@ pub async fn run(
         ResultFormat::Csv | ResultFormat::RawCsv => "text/csv; charset=utf-8",
         ResultFormat::Arrow => "application/vnd.apache.arrow.stream",
     };
-    let pieces = futures_util::stream::iter(first.map(Ok)).chain(rows).map(move |piece| told(piece, format));
+    let pieces = futures_util::stream::iter(first.map(Ok)).chain(rows).then(move |piece| told(piece, format));
     Ok(reply.insert_header((CONTENT_TYPE, kind)).streaming(pieces))
 }
 
@@ -109,11 +109,16 @@ async fn until_begun(budget: Option<Arc<StatementBudget>>) {
     }
 }
 
-/// A piece of a result on its way out: an error is a line where the format has words for it, and else breaks off.
-fn told(piece: Result<Bytes, RequestError>, format: ResultFormat) -> Result<Bytes, RequestError> {
+/// A piece of a result on its way out: an error is a line where the format has words for it, and else breaks off, behind what
+/// was written before it: a body that fails as soon as it is asked takes its head, and the ticket in that, with it.
+async fn told(piece: Result<Bytes, RequestError>, format: ResultFormat) -> Result<Bytes, RequestError> {
     match piece {
         Err(error) if format == ResultFormat::JsonLines => {
             Ok(Bytes::from(line(&json!(crate::error::body(&error)))))
+        }
+        Err(error) => {
+            tokio::task::yield_now().await;
+            Err(error)
         }
         piece => piece,
     }
@@ -274,4 +279,20 @@ fn line(value: &Value) -> Vec<u8> {
     let mut line = value.to_string();
     line.push('\n');
     line.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[actix_web::test]
+    async fn a_result_breaks_off_only_when_what_was_written_before_may_have_gone_out() {
+        let late = || Err(RequestError::Deadline);
+        assert!(told(late(), ResultFormat::Csv).now_or_never().is_none(), "the head goes first");
+        assert!(told(late(), ResultFormat::Arrow).await.is_err());
+        let line = told(late(), ResultFormat::JsonLines).now_or_never();
+        assert!(line.is_some_and(|line| line.is_ok()), "a line needs no head start");
+    }
 }
