@@ -401,7 +401,7 @@ async function administer(page) {
   await weight.fill("2.5");
   await weight.press("Tab");
   await until("the weight is set", async () => (await page.getByLabel(`Weight of ${tenant}`).inputValue()) === "2.5");
-  const limits = page.getByRole("button", { name: `Limits of ${tenant}` });
+  const limits = page.getByRole("button", { name: `Set limits: ${tenant}` });
   await limits.click();
   page.mayFail = /v1\/tenants/;
   await page.getByLabel("Tokens a day").fill("1.000");
