@@ -83,6 +83,14 @@ impl Usage {
     pub fn exact(&self) -> TokenCount {
         TokenCount(self.cached.0.saturating_sub(self.shifted.0))
     }
+
+    /// Of a row that may be midway through its prompt: no more of that than what was cached and what was computed.
+    pub(crate) fn so_far(self) -> Self {
+        let reached = TokenCount(self.cached.0.saturating_add(self.computed.0));
+        let prompt = self.prompt.min(reached);
+        let repaired = self.repaired.min(reached - prompt);
+        Self { prompt, repaired, ..self }
+    }
 }
 
 impl std::ops::AddAssign for Usage {

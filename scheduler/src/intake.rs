@@ -74,11 +74,11 @@ impl Scheduler {
         self.relqueries.get(&id).map(RelQuery::usage)
     }
 
-    /// The tokens of a row so far; `None` before its first step has run, and once it has ended.
+    /// The tokens of a row so far, of its prompt those that it has; `None` before its first step has run, and once it has ended.
     pub fn row_usage(&self, id: RelQueryId, row: u32) -> Option<Usage> {
         let relquery = self.relqueries.get(&id)?;
         let row = relquery.row(relquery.index_of(row)?);
-        row.has_started.then_some(row.usage)
+        row.has_started.then(|| row.usage.so_far())
     }
 
     /// Everything that can be said against new rows.

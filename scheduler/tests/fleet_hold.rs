@@ -2,7 +2,7 @@
 
 mod common;
 
-use base::{End, Nanos, Time, TokenCount, WorkItem};
+use base::{End, Nanos, RelQueryId, Time, TokenCount, WorkItem};
 use common::{item, submission};
 use scheduler::fleet::{Dispatch, Finish, Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 use scheduler::{CostModel, Policy, SchedulerConfig};
@@ -150,4 +150,32 @@ fn what_a_replica_costs_is_told_once_enough_of_its_rows_were_answered() {
     }
     let cost = fleet.stats().replicas[0].cost.expect("it is fitted");
     assert!(time(&cost).abs_diff(time(&BARE)) * 100 <= time(&BARE), "{cost:?}");
+}
+
+#[test]
+fn what_a_row_has_put_out_unheard_is_all_it_may_until_costs_are_known_and_then_what_they_give() {
+    let replica = ReplicaConfig { rows_max: 16, tokens_max: None };
+    let mut fleet =
+        Fleet::new(FleetConfig::default(), SchedulerConfig::default(), [(REPLICA, replica)]).expect("valid");
+    let mut now = Time(1_000);
+    for round in 0..16 {
+        fleet.submit(submission(u64::from(round), now.0, rows(round, 1))).expect("room");
+        let id = RelQueryId(u64::from(round));
+        assert_eq!(fleet.thought_output(id, 0, now), None, "it waits");
+        let sent = fleet.dispatch(now).remove(0);
+        assert_eq!(fleet.thought_output(id, 0, now), Some(TokenCount(OUTPUT)));
+        now = now + Nanos(100_000_000);
+        end(&mut fleet, &sent, now);
+    }
+    let cost = fleet.stats().replicas[0].cost.expect("it is fitted");
+    let (id, prompt) = (RelQueryId(100), 20 * cost.prefill_per_token.0);
+    let step = cost.decode_base.0 + cost.decode_per_sequence.0;
+    fleet.submit(submission(id.0, now.0, rows(100, 1))).expect("room");
+    assert_eq!(fleet.dispatch(now).len(), 1);
+    let thought = |after: u64| fleet.thought_output(id, 0, now + Nanos(after)).map(|output| output.0);
+    assert_eq!((thought(0), thought(prompt + step / 2)), (Some(0), Some(0)), "its prompt comes first");
+    assert_eq!(thought(prompt + 3 * step + step / 2), Some(3));
+    assert_eq!(thought(prompt + 100 * step), Some(OUTPUT), "it may not have more");
+    fleet.cancel(id);
+    assert_eq!(fleet.thought_output(id, 0, now), None);
 }

@@ -240,6 +240,25 @@ fn what_a_row_has_used_is_known_until_it_ends() {
 }
 
 #[test]
+fn a_row_midway_through_its_prompt_has_used_no_more_of_it_than_it_has_got() {
+    let limits =
+        SchedulerConfig { chunk_tokens: TokenCount(16), sequences_max: 8, ..config(Policy::Sarathi) };
+    let mut scheduler = scheduler(limits);
+    let (mut memory, plan) = start(&mut scheduler, rows(1, 36, 4, 5, 1));
+    let used = |scheduler: &Scheduler| {
+        let usage = scheduler.row_usage(RelQueryId(1), 0).expect("it has begun");
+        [usage.prompt.0, usage.cached.0 + usage.computed.0]
+    };
+    scheduler.apply(&memory.step(&plan), Time(2));
+    assert_eq!(used(&scheduler), [16, 16]);
+    for (now, expected) in [(3, 32), (5, 40), (7, 40)] {
+        let plan = scheduler.plan(Time(now)).expect("work");
+        scheduler.apply(&memory.step(&plan), Time(now + 1));
+        assert_eq!(used(&scheduler), [expected, expected]);
+    }
+}
+
+#[test]
 fn a_row_called_off_as_it_computes_what_all_share_leaves_that_to_the_others() {
     for (policy, fails) in Policy::ALL.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
         let mut scheduler = scheduler(config(policy));

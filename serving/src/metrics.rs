@@ -171,8 +171,14 @@ impl Metrics {
     /// A row of a tenant finished.
     pub fn row_done(&self, tenant: TenantId, end: End, usage: Usage, now: Time) {
         self.rows.done(end, usage);
-        self.tenants.row_done(tenant, usage, now);
+        self.tenants.row_ended(tenant, usage, now);
         self.vllm.row_done(end, usage);
+    }
+
+    /// A row of a tenant was called off that had used so much.
+    pub fn row_called_off(&self, tenant: TenantId, usage: Usage, now: Time) {
+        self.rows.used(usage);
+        self.tenants.row_ended(tenant, usage, now);
     }
 
     /// A row went on this long after its last token.

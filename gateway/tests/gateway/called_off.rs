@@ -39,6 +39,18 @@ async fn usage(server: &Server) -> [u64; 4] {
     ["requests", "rows", "prompt_tokens", "completion_tokens"].map(sum)
 }
 
+/// What the metrics have of the tenant and of all: rows of the tenant, and tokens of prompts and of outputs.
+fn in_metrics(server: &Server) -> [u64; 5] {
+    let names = [
+        "relserve_tenant_rows_total{tenant=\"1\"}",
+        "relserve_tenant_prompt_tokens_total{tenant=\"1\"}",
+        "relserve_tenant_output_tokens_total{tenant=\"1\"}",
+        "relserve_prompt_tokens_total",
+        "relserve_output_tokens_total",
+    ];
+    names.map(|name| server.metric(name) as u64)
+}
+
 /// Begins something, lets it run for [`STEPS`] steps, and ends it during the next.
 async fn end_midway<T>(server: &Server, begin: impl AsyncFnOnce() -> T, end: impl AsyncFnOnce(T)) {
     let before = server.gate.passed();
@@ -87,6 +99,7 @@ async fn a_request_whose_client_leaves_is_counted_with_its_prompt_and_what_was_p
         let cost = server.client.get("/v1/usage").await.json()["data"][0]["cost"].as_f64().unwrap();
         let [_, _, prompt, output] = counted;
         assert_eq!((cost * 1e6).round() as u64, prompt + 10 * output, "{path} {body}");
+        assert_eq!(in_metrics(&server), [1, prompt, output, prompt, output], "{path} {body}");
     }
 }
 
@@ -192,6 +205,7 @@ async fn what_ends_as_it_is_called_off_is_counted_once() {
         finish(connection).await;
         server.until_free().await;
         assert_eq!(usage(&server).await, [round, round, 5 * round, round]);
+        assert_eq!(in_metrics(&server), [round, 5 * round, round, 5 * round, round]);
     }
 }
 
@@ -230,12 +244,12 @@ async fn a_tenant_that_hangs_up_each_time_has_spent_its_budget_in_the_end() {
 }
 
 #[actix_web::test]
-async fn a_call_that_a_replica_was_sent_is_counted_with_its_prompt_and_what_was_streamed() {
+async fn a_call_that_a_replica_was_sent_is_counted_with_all_it_may_until_costs_are_known() {
     let replica = FakeReplica::start().await;
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
     until_up(&server, 1).await;
     let chat = |word: &str| {
-        json!({"model": "m", "stream": true, "temperature": 0,
+        json!({"model": "m", "stream": true, "temperature": 0, "max_tokens": 50,
             "messages": [{"role": "user", "content": format!("say {word}")}]})
     };
     // The first reply tells how long such prompts are there.
@@ -248,8 +262,8 @@ async fn a_call_that_a_replica_was_sent_is_counted_with_its_prompt_and_what_was_
     drop(stream);
     server.until("the request is gone", |_| replica.state().left == 1).await;
     server.until_rows_end().await;
-    assert_eq!(usage(&server).await, [2, 2, 20, 3], "one piece of its text was heard");
-    // One that does not stream says nothing before its end: its prompt counts.
+    assert_eq!(usage(&server).await, [2, 2, 20, 2 + 50], "nobody knows what it made unheard");
+    // One that does not stream says nothing before its end.
     replica.next([Act::Hang]);
     let asked = replica.state().asked.len();
     let connection = server.client.begin("/v1/relqueries", &table(1)).await;
@@ -257,6 +271,27 @@ async fn a_call_that_a_replica_was_sent_is_counted_with_its_prompt_and_what_was_
     hang_up(&server, connection).await;
     server.until_rows_end().await;
     let [requests, rows, prompt, output] = usage(&server).await;
-    assert_eq!((requests, rows, output), (3, 3, 3));
+    assert_eq!((requests, rows, output), (3, 3, 2 + 50 + 8));
     assert!((21..30).contains(&prompt), "a shorter prompt: {prompt}");
+}
+
+#[actix_web::test]
+async fn rows_that_no_reply_has_told_of_are_counted_with_the_prompts_that_were_set_aside() {
+    let replica = FakeReplica::start().await;
+    let server = serve_fleet(fleet(vec![replica.executor()])).await;
+    until_up(&server, 1).await;
+    replica.next([Act::Hang, Act::Hang]);
+    // Of several answers none goes out before its end.
+    let body = json!({"model": "m", "stream": true, "n": 2, "max_tokens": 50,
+        "messages": [{"role": "user", "content": "say goodnight"}]});
+    let connection = server.client.begin("/v1/chat/completions", &body).await;
+    server.until("the replica has both", |_| replica.state().asked.len() == 2).await;
+    hang_up(&server, connection).await;
+    server.until_rows_end().await;
+    let [requests, rows, prompt, output] = usage(&server).await;
+    assert_eq!((requests, rows, output), (1, 2, 2 * 50));
+    // Its bytes, and the marks of a message.
+    let bytes = "say goodnight".len() as u64;
+    assert!((2 * bytes..=2 * (bytes + 8)).contains(&prompt), "{prompt}");
+    assert_eq!(in_metrics(&server), [rows, prompt, output, prompt, output]);
 }

@@ -6,7 +6,7 @@
 //! nothing is held back. What of a row is done by now is told by time, for replies come whole; a row that should
 //! have ended holds nobody back.
 
-use base::{Nanos, ServiceClass, Time, TokenCount};
+use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
 
 use super::Fleet;
 use super::cache_reports::uncached;
@@ -21,6 +21,18 @@ use crate::policy::transition::Transition;
 use crate::priority::RelQueryKey;
 
 impl Fleet {
+    /// Output tokens that a row is thought to have by now that a replica runs, at most as many as it may: all of these
+    /// where the replica's costs are not known. `None`: it runs nowhere.
+    pub fn thought_output(&self, id: RelQueryId, row: u32, now: Time) -> Option<TokenCount> {
+        let row = self.queries.get(&id)?.row(row)?;
+        let flying = self.requests.get(&row.request?)?;
+        let lane = self.router.lanes.get(&flying.replica)?;
+        let most = row.item.generation.output_max;
+        let Some(cost) = lane.cost else { return Some(most) };
+        let sent = (u128::from(flying.sent_at.time.0), u128::from(flying.sent_at.prompts));
+        Some(TokenCount(generated_since(sent, lane, (&cost, now))).min(most))
+    }
+
     /// Lets rows go to every replica with room.
     pub(super) fn release(&mut self) {
         self.router.lanes.values_mut().for_each(|lane| lane.is_held = false);
@@ -108,17 +120,18 @@ impl Fleet {
     }
 }
 
-/// Output tokens that a row has by now, in the mean and of the last: the steps since it was sent, less the time of
-/// the prompts that came since.
-fn generated(rows: &RowsAtReplica, lane: &Lane, (cost, now): (&CostModel, Time)) -> (u64, u64) {
-    let step = step(cost, lane);
-    let of = |(sent, prompts): (u128, u128)| {
-        let elapsed = u128::from(now.0).saturating_sub(sent);
-        let computed = u128::from(lane.clock.prompts()).saturating_sub(prompts);
-        let decoding = elapsed.saturating_sub(computed * u128::from(cost.prefill_per_token.0));
-        u64::try_from(decoding / u128::from(step.max(1))).unwrap_or(u64::MAX)
-    };
-    (of(rows.mean()), of(rows.last()))
+/// Output tokens that a row has by now, in the mean and of the last.
+fn generated(rows: &RowsAtReplica, lane: &Lane, at: (&CostModel, Time)) -> (u64, u64) {
+    (generated_since(rows.mean(), lane, at), generated_since(rows.last(), lane, at))
+}
+
+/// Output tokens that a row has by now that was sent then, ns, when its replica had been sent so many prompt tokens: the
+/// steps since, less the time of the prompts that came since.
+fn generated_since((sent, prompts): (u128, u128), lane: &Lane, (cost, now): (&CostModel, Time)) -> u64 {
+    let elapsed = u128::from(now.0).saturating_sub(sent);
+    let computed = u128::from(lane.clock.prompts()).saturating_sub(prompts);
+    let decoding = elapsed.saturating_sub(computed * u128::from(cost.prefill_per_token.0));
+    u64::try_from(decoding / u128::from(step(cost, lane).max(1))).unwrap_or(u64::MAX)
 }
 
 /// Time of a decode step with the rows that a replica has, in ns.

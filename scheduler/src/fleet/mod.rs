@@ -43,7 +43,7 @@ pub use departed::Departed;
 pub use dispatch::{Dispatch, Why};
 pub use division::{Load, QueueStretch, ReplicaShare};
 pub use prompt_scale::PromptScale;
-pub use settle::{Failure, Finish};
+pub use settle::{Failure, Finish, MARKUP_TOKENS_MAX};
 pub use stats::{FleetDecision, FleetStats, ReplicaStats};
 
 use crate::config::{ConfigError, SchedulerConfig};

@@ -27,7 +27,7 @@ pub struct Finish {
 }
 
 /// Tokens that a server's markup, with a system prompt of its own, may add to a prompt.
-const MARKUP_TOKENS_MAX: u64 = 4_096;
+pub const MARKUP_TOKENS_MAX: u64 = 4_096;
 
 impl Finish {
     /// Holds the counts to what can be true of a row with a prompt of so many tokens (or bytes) and at most so many
@@ -79,8 +79,9 @@ impl Fleet {
         finish.hold_to(item.prompt.len() as u64, item.generation.output_max)
     }
 
-    /// What a row that a replica runs has used so far, of which so many tokens were put out, with that replica. Its reply
-    /// would tell how much of the prompt was cached: all of it counts as computed. `None`: it runs nowhere.
+    /// What a row that a replica runs has used so far, of which so many tokens were heard, with that replica. Its reply would
+    /// tell how much of the prompt was cached: all of it counts as computed. What it put out unheard is thought
+    /// ([`Self::thought_output`]). `None`: it runs nowhere.
     pub fn row_usage(&self, id: RelQueryId, row: u32, output: TokenCount) -> Option<(ReplicaId, Usage)> {
         let row = self.queries.get(&id)?.row(row)?;
         let replica = self.requests.get(&row.request?)?.replica;

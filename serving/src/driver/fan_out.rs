@@ -204,6 +204,8 @@ impl Driver {
     pub(super) fn count_so_far(&self, (id, number): RowKey, account: Account, told: TokenCount) {
         let Some(RowUse { usage, prices }) = self.backend.used_so_far(id, number, told) else { return };
         let cost = prices.unwrap_or_else(|| self.shared.prices.dearest()).cost(usage);
+        // Rows that end too late to be called off are in the metrics as finished ones.
+        self.shared.metrics.row_called_off(account.tenant, usage, self.shared.clock.now());
         self.shared.count_called_off(RowCharge { account, spent: one_row(usage, cost), answer: None });
     }
 

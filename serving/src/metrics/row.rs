@@ -45,17 +45,23 @@ impl RowMetrics {
             coalesced: r.counter("relserve_rows_coalesced_total", "Rows that joined an open relQuery"),
             cache_hits,
             cache_misses,
-            prompt_tokens: r.counter("relserve_prompt_tokens_total", "Prompt tokens of finished rows"),
+            prompt_tokens: r.counter(
+                "relserve_prompt_tokens_total",
+                "Prompt tokens of rows that finished, or were called off under way",
+            ),
             computed_tokens: r.counter("relserve_computed_tokens_total", "Prompt tokens computed"),
             exact_tokens: r.counter(
                 "relserve_exact_tokens_total",
-                "Prompt tokens of finished rows that were cached after all that stands before them",
+                "Prompt tokens that were cached after all that stands before them",
             ),
             shifted_tokens: r.counter(
                 "relserve_shifted_tokens_total",
-                "Prompt tokens of finished rows that were cached in modules of their own",
+                "Prompt tokens that were cached in modules of their own",
             ),
-            output_tokens: r.counter("relserve_output_tokens_total", "Output tokens of finished rows"),
+            output_tokens: r.counter(
+                "relserve_output_tokens_total",
+                "Output tokens of rows that finished, or were called off under way",
+            ),
         }
     }
 
@@ -63,6 +69,11 @@ impl RowMetrics {
     pub(super) fn done(&self, end: End, usage: Usage) {
         let ended = if end.is_stop() { &self.stop } else { &self.length };
         ended.inc();
+        self.used(usage);
+    }
+
+    /// What a row used that finished, or was called off under way.
+    pub(super) fn used(&self, usage: Usage) {
         self.prompt_tokens.inc_by(usage.prompt.0);
         self.computed_tokens.inc_by(usage.computed.0);
         self.exact_tokens.inc_by(usage.exact().0);

@@ -82,8 +82,8 @@ impl Tenants {
         act(&found.metrics);
     }
 
-    /// A row finished.
-    pub(super) fn row_done(&self, tenant: TenantId, usage: Usage, now: Time) {
+    /// A row finished, or was called off under way.
+    pub(super) fn row_ended(&self, tenant: TenantId, usage: Usage, now: Time) {
         self.with(tenant, now, |metrics| {
             metrics.rows.inc();
             metrics.prompt_tokens.inc_by(usage.prompt.0);
@@ -121,7 +121,10 @@ impl TenantVecs {
     fn register(r: &Registrar<'_>) -> Self {
         let counter = |name, help| r.counter_vec(name, help, &["tenant"]);
         Self {
-            rows: counter("relserve_tenant_rows_total", "Rows of a tenant that finished"),
+            rows: counter(
+                "relserve_tenant_rows_total",
+                "Rows of a tenant that finished, or were called off under way",
+            ),
             prompt_tokens: counter("relserve_tenant_prompt_tokens_total", "Their prompt tokens"),
             computed_tokens: counter(
                 "relserve_tenant_computed_tokens_total",
