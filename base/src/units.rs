@@ -117,9 +117,18 @@ impl From<Millis> for Nanos {
     }
 }
 
+/// Milliseconds; with `#` days, hours and minutes, rounded up, for people who wait.
 impl std::fmt::Display for Millis {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ms", self.0)
+        if !f.alternate() {
+            return write!(f, "{} ms", self.0);
+        }
+        let minutes = self.0.div_ceil(60_000);
+        match (minutes / 1_440, minutes / 60 % 24, minutes % 60) {
+            (0, 0, minutes) => write!(f, "{minutes} min"),
+            (0, hours, minutes) => write!(f, "{hours} h {minutes} min"),
+            (days, hours, minutes) => write!(f, "{days} d {hours} h {minutes} min"),
+        }
     }
 }
 
@@ -172,6 +181,20 @@ mod tests {
     fn a_clock_that_goes_backwards_gives_no_time() {
         assert_eq!(Time(5).since(Time(9)), Nanos(0));
         assert_eq!(Time(9).since(Time(5)), Nanos(4));
+    }
+
+    #[test]
+    fn a_wait_is_said_in_days_hours_and_minutes() {
+        for (wait, said) in [
+            (1, "1 min"),
+            (59 * 60_000 + 1, "1 h 0 min"),
+            (15_278_299, "4 h 15 min"),
+            (86_400_000, "1 d 0 h 0 min"),
+            (30 * 86_400_000 + 5_400_000, "30 d 1 h 30 min"),
+        ] {
+            assert_eq!(format!("{:#}", Millis(wait)), said);
+        }
+        assert_eq!(Millis(15_278_299).to_string(), "15278299 ms");
     }
 
     #[test]

@@ -7,7 +7,6 @@
 #[cfg(test)]
 pub(crate) mod asked;
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -34,25 +33,53 @@ pub fn value(body: &[u8]) -> Result<Value, RequestError> {
     let Strict(value) =
         serde_json::from_slice(body).map_err(|error| RequestError::Malformed(error.to_string()))?;
     match rounded(body) {
-        Some((key, digits)) => {
-            let reason =
-                format!("the integer {digits} has more digits than a number keeps: send it as a string");
-            Err(RequestError::invalid(key, reason))
+        Some((path, digits)) => {
+            let is_data = path
+                .iter()
+                .any(|place| matches!(place, Place::Key(key) if DATA.iter().any(|one| one == key)));
+            let reason = match (is_data, digits.starts_with('-')) {
+                (true, _) => {
+                    format!("the integer {digits} has more digits than a number keeps: send it as a string")
+                }
+                (false, true) => format!("the number {digits} is too small"),
+                (false, false) => format!("the number {digits} is too large"),
+            };
+            Err(RequestError::invalid(name_of(&path), reason))
         }
         None => Ok(value),
     }
 }
 
-/// The first integer of valid JSON that no 64 bits hold, and the key before it. A parser makes a fraction of
+/// Fields whose values may be strings wherever they may be numbers, or are strings alone.
+const DATA: [&[u8]; 4] = [b"args", b"documents", b"metadata", b"rows"];
+
+/// A place in an object or an array.
+enum Place<'a> {
+    Key(&'a [u8]),
+    Index(usize),
+}
+
+/// How errors name a field: `rows[0].id`.
+fn name_of(path: &[Place<'_>]) -> String {
+    path.iter().fold(String::new(), |name, place| match place {
+        Place::Key(key) if name.is_empty() => String::from_utf8_lossy(key).into_owned(),
+        Place::Key(key) => format!("{name}.{}", String::from_utf8_lossy(key)),
+        Place::Index(index) => format!("{name}[{index}]"),
+    })
+}
+
+/// The first integer of valid JSON that no 64 bits hold, and where it stands. A parser makes a fraction of
 /// it, whose last digits are others, and a cell would say those.
-fn rounded(body: &[u8]) -> Option<(Cow<'_, str>, &str)> {
-    let (mut rest, mut key) = (body, &b""[..]);
+fn rounded(body: &[u8]) -> Option<(Vec<Place<'_>>, &str)> {
+    let (mut rest, mut path) = (body, Vec::new());
     while let Some(first) = rest.first() {
         let length = match first {
             b'"' => {
                 let (text, behind) = rest.split_at(text_length(rest));
-                if behind.trim_ascii_start().first() == Some(&b':') {
-                    key = &text[1..text.len() - 1];
+                if behind.trim_ascii_start().first() == Some(&b':')
+                    && let Some(place) = path.last_mut()
+                {
+                    *place = Place::Key(&text[1..text.len() - 1]);
                 }
                 text.len()
             }
@@ -62,9 +89,27 @@ fn rounded(body: &[u8]) -> Option<(Cow<'_, str>, &str)> {
                 let number = std::str::from_utf8(&rest[..length]).ok()?;
                 let is_integer = number.bytes().skip(1).all(|byte| byte.is_ascii_digit());
                 if is_integer && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
-                    return Some((String::from_utf8_lossy(key), number));
+                    return Some((path, number));
                 }
                 length
+            }
+            b'{' => {
+                path.push(Place::Key(b""));
+                1
+            }
+            b'[' => {
+                path.push(Place::Index(0));
+                1
+            }
+            b'}' | b']' => {
+                path.pop();
+                1
+            }
+            b',' => {
+                if let Some(Place::Index(index)) = path.last_mut() {
+                    *index += 1;
+                }
+                1
             }
             _ => 1,
         };
@@ -344,11 +389,28 @@ mod tests {
         ] {
             assert!(value(kept.as_bytes()).is_ok(), "{kept}");
         }
-        refused(b"[1, \"a\\\\\", 18446744073709551616]", "the integer 18446744073709551616 has");
-        refused(
-            b"{\"a\" : [{}, \"b\", -9223372036854775809]}",
-            "invalid `a`: the integer -9223372036854775809 has",
-        );
+        refused(b"[1, \"a\\\\\", 18446744073709551616]", "invalid `[2]`: the number 18446744073709551616 is");
+        for (body, said) in [
+            (
+                r#"{"a" : [{}, "b", -9223372036854775809]}"#,
+                "invalid `a[2]`: the number -9223372036854775809 is too small",
+            ),
+            (
+                r#"{"limits":{"models":["a"],"day_tokens":99999999999999999999}}"#,
+                "invalid `limits.day_tokens`: the number 99999999999999999999 is too large",
+            ),
+            (
+                r#"{"a":{"b":[1]},"max_tokens":18446744073709551616}"#,
+                "invalid `max_tokens`: the number 18446744073709551616 is too large",
+            ),
+            (
+                r#"{"rows":[[],[1,{"id":18446744073709551616}]]}"#,
+                "invalid `rows[1][1].id`: the integer 18446744073709551616 has more digits than a number keeps: send it as a string",
+            ),
+        ] {
+            let error = value(body.as_bytes()).expect_err("refused").to_string();
+            assert_eq!(error, said);
+        }
     }
 
     #[test]

@@ -116,6 +116,9 @@ impl ServedModels {
             served.map(|(runtime, backend)| Arc::new(ServedModel::new(runtime, backend, &config.limits)));
         let default = served.next().ok_or("there is none")?;
         let models = Self { default, further: served.collect() };
+        let embedder = config.retrieval.model.is_some().then(|| config.retrieval.model_name());
+        let served = models.iter().map(|one| one.model().name.clone()).chain(embedder);
+        models.default.runtime.shared.budgets.serves(served.collect());
         let mut names = BTreeSet::new();
         for model in models.iter().map(|one| one.model()) {
             for name in std::iter::once(&model.name).chain(&model.aliases) {
@@ -148,17 +151,31 @@ impl ServedModels {
     pub fn named(&self, name: Option<&str>) -> Result<&Arc<ServedModel>, RequestError> {
         let Some(name) = name else { return Ok(&self.default) };
         let found = self.iter().find(|one| one.model().is_called(name));
-        found.ok_or_else(|| self.unknown(name))
+        found.ok_or_else(|| {
+            RequestError::unknown_model(name, self.iter().map(|one| one.model().name.as_str()))
+        })
     }
 
-    /// That none has this name.
-    pub fn unknown(&self, name: &str) -> RequestError {
-        RequestError::unknown_model(name, self.iter().map(|one| one.model().name.as_str()))
+    /// That none has this name, to a tenant, which is told of those alone that it may use.
+    pub fn unknown_to(&self, tenant: TenantId, name: &str) -> RequestError {
+        let budgets = &self.default.runtime.shared.budgets;
+        let names = self.iter().map(|one| one.model().name.as_str());
+        RequestError::unknown_model(name, names.filter(|known| budgets.allows(tenant, known).is_ok()))
     }
 
-    /// The one that a body's field `model` names. What is no name at all is left to who reads the field.
-    pub fn of_request(&self, fields: &JsonFields) -> Result<&Arc<ServedModel>, RequestError> {
-        self.named(fields.text("model"))
+    /// The one that a tenant calls so; without a name the default one. Whether the tenant may use it is asked where its
+    /// rows are taken: what it had computed before stays its own.
+    pub fn named_for(&self, tenant: TenantId, name: Option<&str>) -> Result<&Arc<ServedModel>, RequestError> {
+        self.named(name).map_err(|error| name.map_or(error, |name| self.unknown_to(tenant, name)))
+    }
+
+    /// The one that the field `model` of a tenant's body names. What is no name at all is left to who reads the field.
+    pub fn of_request(
+        &self,
+        tenant: TenantId,
+        fields: &JsonFields,
+    ) -> Result<&Arc<ServedModel>, RequestError> {
+        self.named_for(tenant, fields.text("model"))
     }
 
     /// A tenant's relQuery, while it is in memory, with the model that runs it.

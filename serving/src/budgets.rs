@@ -9,7 +9,7 @@ mod admission;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use base::{Millis, Money, TenantId};
@@ -172,6 +172,8 @@ impl TenantCounts {
 #[derive(Debug, Default)]
 pub struct Budgets {
     tenants: Mutex<HashMap<TenantId, TenantCounts>>,
+    /// Names of the models that are served, once that is known.
+    served: OnceLock<Vec<String>>,
     /// Tells that something was given back, or that limits or sums are others.
     changed: Notify,
 }
@@ -246,13 +248,22 @@ impl Budgets {
         Err(RequestError::RateLimit { max, retry_after })
     }
 
-    /// Refuses a model that a tenant may not use: to it, there is none of that name.
+    /// Says which models are served, by their names: a tenant's list may still name one that no longer is. The first
+    /// call holds.
+    pub fn serves(&self, names: Vec<String>) {
+        self.served.get_or_init(|| names);
+    }
+
+    /// Refuses a model that a tenant may not use: to it, there is none of that name. The error names those that it may.
     pub fn allows(&self, tenant: TenantId, model: &str) -> Result<(), RequestError> {
         let tenants = self.tenants();
         let models = tenants.get(&tenant).and_then(|found| found.limits.models.as_ref());
         match models {
             Some(models) if models.iter().all(|allowed| allowed != model) => {
-                Err(RequestError::unknown_model(model, models.iter().map(String::as_str)))
+                let is_served = |name: &&str| {
+                    self.served.get().is_none_or(|served| served.iter().any(|known| known == name))
+                };
+                Err(RequestError::unknown_model(model, models.iter().map(String::as_str).filter(is_served)))
             }
             _ => Ok(()),
         }
@@ -564,5 +575,19 @@ mod tests {
         let refused = budgets.allows(TENANT, "large").expect_err("it may not").to_string();
         assert!(refused.contains("`large` does not exist") && refused.contains("small"), "{refused}");
         budgets.allows(TenantId(8), "large").expect("another may use all");
+    }
+
+    #[test]
+    fn a_model_that_is_served_no_longer_is_not_named_to_a_tenant() {
+        let budgets = Budgets::default();
+        budgets.serves(vec!["small".into(), "large".into()]);
+        let said = |models: &[&str]| {
+            let models = models.iter().map(|name| (*name).to_owned()).collect();
+            let limits = TenantLimits { models: Some(models), ..TenantLimits::default() };
+            budgets.refresh(vec![(TENANT, limits, Computed::default())]);
+            budgets.allows(TENANT, "large").expect_err("it may not").to_string()
+        };
+        assert_eq!(said(&["gone", "small"]), "the model `large` does not exist; served: `small`");
+        assert_eq!(said(&["gone"]), "the model `large` does not exist; served: none");
     }
 }

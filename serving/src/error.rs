@@ -81,7 +81,7 @@ pub enum RequestError {
     },
     /// What a tenant may compute in a day is spent.
     #[error(
-        "`{setting}` is {max}: {used} tokens were computed today; the count begins anew in {retry_after}"
+        "`{setting}` is {max}: {used} tokens were computed today; the count begins anew in {retry_after:#}"
     )]
     BudgetSpent {
         /// What bounds it.
@@ -96,7 +96,7 @@ pub enum RequestError {
     /// What a tenant may compute is spent, or set aside for what runs.
     #[error(
         "the tenant's budget is {max} a {period} (`limits.{limit}`): {used:#} are spent, {reserved:#} set aside for \
-         rows that run, and this request may take {asked:#}; the count begins anew in {retry_after}"
+         rows that run, and this request may take {asked:#}; the count begins anew in {retry_after:#}"
     )]
     TenantBudget {
         /// Its name among the tenant's limits: `day_tokens`.
@@ -263,7 +263,8 @@ impl RequestError {
     /// A model that none of these is.
     pub fn unknown_model<'a>(name: impl Into<String>, served: impl Iterator<Item = &'a str>) -> Self {
         let served: Vec<String> = served.map(|name| format!("`{name}`")).collect();
-        Self::ModelNotFound { name: name.into(), served: served.join(", ") }
+        let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
+        Self::ModelNotFound { name: name.into(), served }
     }
 
     /// The error's class, in OpenAI's words where they have one.

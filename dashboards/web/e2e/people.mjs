@@ -403,13 +403,19 @@ async function administer(page) {
   await until("the weight is set", async () => (await page.getByLabel(`Weight of ${tenant}`).inputValue()) === "2.5");
   const limits = page.getByRole("button", { name: `Set limits: ${tenant}` });
   await limits.click();
+  const refuses = async (name, label, text, said) => {
+    await page.getByLabel(label).fill(text);
+    await page.keyboard.press("Enter");
+    await until("the field says what it takes", async () => said.test(await page.textContent(`#limit-${name}-problem`)));
+    assert.equal(await page.getAttribute(`#limit-${name}`, "aria-invalid"), "true");
+    await page.getByLabel(label).fill("");
+  };
+  await refuses("day_tokens", "Tokens a day", "1.000", /such as 2,000,000/);
+  await refuses("models", "Models, with commas", ",", /names of models/);
   page.mayFail = /v1\/tenants/;
-  await page.getByLabel("Tokens a day").fill("1.000");
-  await page.keyboard.press("Enter");
-  await until("the field says what it takes", async () => /limits\.day_tokens.*integer/.test(await page.textContent("#limit-day_tokens-problem")));
-  assert.equal(await page.getAttribute("#limit-day_tokens", "aria-invalid"), "true");
+  await refuses("models", "Models, with commas", "no such model", /limits\.models.*served: /);
   page.mayFail = undefined;
-  await page.getByLabel("Tokens a day").fill("5000");
+  await page.getByLabel("Tokens a day").fill("5,000");
   await page.keyboard.press("Enter");
   await until("the limit is shown", () => page.locator("tr", { hasText: tenant }).filter({ hasText: "0 of 5,000 tokens today" }).count());
   await until("it is proposed", () => page.evaluate((name) => Array.from(document.querySelector("#admin-tenants").options).some(({ value }) => value === name), tenant));

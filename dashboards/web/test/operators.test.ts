@@ -18,10 +18,12 @@ describe("the rights of a key", () => {
     [{}, "All that its tenant may"],
     [{ operator: true }, "Operator: sees and changes all tenants"],
     [{ read_only: true }, "Only looks, changes nothing"],
+    [{ routes: ["cells"], tables: ["x"] }, "Routes of cells"],
     [{ routes: ["cells", "sql"] }, "Routes of cells, sql"],
     [{ routes: ["sql"], tables: ["orders"] }, "Routes of sql; SQL reads the tables orders"],
-    [{ routes: [], tables: [] }, "No group of routes; SQL reads no table"],
-    [{ operator: true, read_only: true, routes: ["admin"] }, "Operator: sees and changes all tenants; Only looks, changes nothing; Routes of admin"],
+    [{ tables: [] }, "SQL reads no table"],
+    [{ routes: [], tables: [] }, "No group of routes"],
+    [{ operator: true, read_only: true, routes: ["admin"] }, "Operator: sees all tenants, changes nothing; Routes of admin"],
   ])("%j is said in words", (scope, words) => expect(rights(scope)).toBe(words));
 
   test("of many names some are said, and how many more there are", () => {
@@ -44,20 +46,36 @@ describe("a tenant's limits", () => {
     const tenant = {
       day_tokens: { used: 12, max: 2_000_000 }, month_cost: { used: 0.5, max: 250.25 }, minute_requests: 600, models: ["a", "b"],
     };
-    const texts = limitTexts(tenant);
+    const texts = limitTexts(tenant, "en");
     expect(texts).toEqual({ ...none, day_tokens: "2000000", month_cost: "250.25", minute_requests: "600", models: "a, b" });
-    expect(limitsOf(texts)).toEqual({ day_tokens: 2_000_000, month_cost: 250.25, minute_requests: 600, models: ["a", "b"] });
-    expect(limitsOf(limitTexts({ models: [] })), "no model is not every model").toEqual({ models: [] });
-    expect(limitsOf(limitTexts({ day_tokens: { used: 0, max: 0 } })), "nothing is not without end").toEqual({ day_tokens: 0 });
+    const limits = { day_tokens: 2_000_000, month_cost: 250.25, minute_requests: 600, models: ["a", "b"] };
+    for (const language of ["en", "de"]) expect(limitsOf(limitTexts(tenant, language), language)).toEqual({ limits, wrong: [] });
+    const again = (one: Parameters<typeof limitTexts>[0]) => limitsOf(limitTexts(one, "en"), "en").limits;
+    expect(again({ models: [] }), "no model is not every model").toEqual({ models: [] });
+    expect(again({ day_tokens: { used: 0, max: 0 } }), "nothing is not without end").toEqual({ day_tokens: 0 });
   });
 
   test("an empty field sets no limit", () => {
-    expect(limitsOf({ ...none, day_tokens: "  " })).toEqual({});
+    expect(limitsOf({ ...none, day_tokens: "  " }, "en")).toEqual({ limits: {}, wrong: [] });
   });
 
-  test("what may be read in two ways goes as it was typed, and the server says what it wants", () => {
-    expect(limitsOf({ ...none, day_tokens: "1.000", month_tokens: "1e3", day_cost: "1,5", month_cost: "-1", minute_requests: "many" }))
-      .toEqual({ day_tokens: "1.000", month_tokens: "1e3", day_cost: "1,5", month_cost: "-1", minute_requests: "many" });
+  test.each([
+    ["en", { day_tokens: "1,000", month_tokens: "1,234,567", day_cost: "1,000.5", month_cost: "1.000", minute_requests: "1000" }],
+    ["de", { day_tokens: "1.000", month_tokens: "1.234.567", day_cost: "1.000,5", month_cost: "1,000", minute_requests: "1000" }],
+  ])("numbers are taken as the page writes them (%s)", (language, texts) => {
+    expect(limitsOf({ ...none, ...texts }, language))
+      .toEqual({ limits: { day_tokens: 1_000, month_tokens: 1_234_567, day_cost: 1_000.5, month_cost: 1, minute_requests: 1_000 }, wrong: [] });
+  });
+
+  test("what may be read in two ways, or is no number, is not sent", () => {
+    const texts = { day_tokens: "1.000", month_tokens: "1e3", day_cost: "1,5", month_cost: "-1", minute_requests: "1234,567" };
+    expect(limitsOf({ ...none, ...texts }, "en")).toEqual({ limits: {}, wrong: Object.keys(texts) });
+    expect(limitsOf({ ...none, day_cost: "250.25" }, "de")).toEqual({ limits: {}, wrong: ["day_cost"] });
+  });
+
+  test("commas alone are not a list of models, which would lock the tenant out", () => {
+    for (const models of [",", " , ,"]) expect(limitsOf({ ...none, models }, "en")).toEqual({ limits: {}, wrong: ["models"] });
+    expect(limitsOf({ ...none, models: "a, ,b" }, "en").limits).toEqual({ models: ["a", "b"] });
   });
 
   test("a refusal stands beside the field that it names", async () => {

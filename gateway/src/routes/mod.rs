@@ -278,7 +278,7 @@ pub(crate) async fn off_thread<T: Send + 'static>(
     let (state, body) = (app.clone(), body.clone());
     let work = web::block(move || -> Result<_, RequestError> {
         let fields = crate::json::object(&body)?;
-        let model = state.models.of_request(&fields)?;
+        let model = state.models.of_request(caller.tenant, &fields)?;
         let (tenant, purpose) = (caller.tenant, Purpose::Run);
         let context = RequestContext { app: &state, model, tenant, purpose, arrival };
         Ok((Arc::clone(model), prepare(context, fields)?))

@@ -15,6 +15,7 @@ pub mod websocket;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use base::TenantId;
 use serving::caller::Caller;
 use serving::clock::Late;
 use serving::gateway_ids::VIA;
@@ -58,23 +59,31 @@ pub fn configure(routes: &mut ServiceConfig) {
         .configure(responses::configure);
 }
 
-/// The models that can be called.
+/// The models that the caller's tenant can call.
 #[utoipa::path(
     get, path = "/v1/models", tag = "openai",
     responses((status = 200, body = ModelList), (status = 401, body = ErrorBody)), security(("key" = []))
 )]
-pub async fn models(app: Data<App>, _: Authenticated, request: HttpRequest) -> HttpResponse {
+pub async fn models(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+) -> HttpResponse {
     let is_gateway = request.headers().contains_key(VIA);
-    HttpResponse::Ok().json(ModelList { object: "list", data: models_of(&app, is_gateway) })
+    HttpResponse::Ok().json(ModelList { object: "list", data: models_of(&app, caller.tenant, is_gateway) })
 }
 
-/// All models, each by its name and by its aliases; for another gateway with the gateways that it leads to.
-fn models_of(app: &App, is_gateway: bool) -> Vec<ModelObject> {
-    let embedder = app.config.retrieval.model.as_ref().map(|_| {
-        let created = app.runtime.model.created;
-        ModelObject::embedder(&app.config.retrieval.model_name(), created)
-    });
-    let named = app.models.iter().flat_map(|model| {
+/// The models that a tenant may use, each by its name and by its aliases; for another gateway with the gateways that it
+/// leads to.
+fn models_of(app: &App, tenant: TenantId, is_gateway: bool) -> Vec<ModelObject> {
+    let may_use = |name: &str| app.runtime.shared.budgets.allows(tenant, name).is_ok();
+    let retrieval = &app.config.retrieval;
+    let embedder = retrieval.model.as_ref().map(|_| retrieval.model_name());
+    let embedder = embedder
+        .filter(|name| may_use(name))
+        .map(|name| ModelObject::embedder(&name, app.runtime.model.created));
+    let allowed = app.models.iter().filter(|model| may_use(&model.model().name));
+    let named = allowed.flat_map(|model| {
         let gateways = if is_gateway { model.gateways() } else { Vec::new() };
         let all = ModelObject::all(model.model()).into_iter();
         all.map(move |object| ModelObject { gateways: gateways.clone(), ..object })
@@ -82,14 +91,18 @@ fn models_of(app: &App, is_gateway: bool) -> Vec<ModelObject> {
     named.chain(embedder).collect()
 }
 
-/// A model by its name or an alias.
+/// A model that the caller's tenant can call, by its name or an alias.
 #[utoipa::path(
     get, path = "/v1/models/{id}", tag = "openai", params(("id" = String, Path)),
     responses((status = 200, body = ModelObject), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
-pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result<HttpResponse, ApiError> {
-    let known = models_of(&app, false).into_iter().find(|known| known.id == *id);
-    let known = known.ok_or_else(|| app.models.unknown(&id))?;
+pub async fn model(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let known = models_of(&app, caller.tenant, false).into_iter().find(|known| known.id == *id);
+    let known = known.ok_or_else(|| app.models.unknown_to(caller.tenant, &id))?;
     Ok(HttpResponse::Ok().json(known))
 }
 

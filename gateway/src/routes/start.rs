@@ -200,7 +200,7 @@ async fn read_wanted<W: Wanted>(
     if body.len() <= LIGHT_BYTES_MAX {
         let fields = crate::json::object(body)?;
         if W::is_light(&fields) {
-            let model = app.models.of_request(&fields)?;
+            let model = app.models.of_request(caller.tenant, &fields)?;
             let (tenant, purpose) = (caller.tenant, Purpose::Run);
             let context = RequestContext { app, model, tenant, purpose, arrival };
             return Ok((Arc::clone(model), W::read(context, fields)?));

@@ -25,7 +25,8 @@ pub async fn vectors(
 ) -> Result<Embedded, RequestError> {
     let model = app.config.retrieval.model_name();
     if let Some(named) = asked.model.as_ref().filter(|named| **named != model) {
-        return Err(RequestError::unknown_model(named, std::iter::once(model.as_str())));
+        let may_use = app.runtime.shared.budgets.allows(tenant, &model).is_ok();
+        return Err(RequestError::unknown_model(named, may_use.then_some(model.as_str()).into_iter()));
     }
     let vectors = corpora::vectors(app, Account { tenant, route }, asked.texts.clone()).await?;
     let cut = vectors.iter().position(|vector| vector.is_truncated && !asked.may_truncate);

@@ -30,7 +30,31 @@ pub async fn refresh(app: &App) {
 /// Sets a tenant's limits. Servers on the same database follow within `store.flush_ms`.
 pub async fn set(app: &App, name: &str, limits: &TenantLimits) -> Result<(), RequestError> {
     let tenant = tenancy::named(app, name).await?;
-    stored(app.runtime.store.set_limits(tenant.id, limits).await)?;
+    let models = limits.models.as_deref().map(|names| names_of(app, names)).transpose()?;
+    let limits = TenantLimits { models, ..limits.clone() };
+    stored(app.runtime.store.set_limits(tenant.id, &limits).await)?;
     refresh(app).await;
     Ok(())
+}
+
+/// The names of models that are called so, or by an alias. Refuses what none of them is called: a tenant that may use
+/// that alone could use nothing, and nobody would see why.
+fn names_of(app: &App, asked: &[String]) -> Result<Vec<String>, RequestError> {
+    let retrieval = &app.config.retrieval;
+    let embedder = retrieval.model.is_some().then(|| retrieval.model_name());
+    let mut names: Vec<String> = Vec::new();
+    for called in asked {
+        let served = app.models.iter().map(|one| one.model()).find(|model| model.is_called(called));
+        let served = served.map(|model| &model.name);
+        let Some(name) = served.or(embedder.as_ref().filter(|name| *name == called)) else {
+            let all = app.models.iter().map(|one| one.model().name.as_str()).chain(embedder.as_deref());
+            let all: Vec<String> = all.map(|name| format!("`{name}`")).collect();
+            let reason = format!("has `{called}`, which no model is called; served: {}", all.join(", "));
+            return Err(RequestError::invalid("limits.models", reason));
+        };
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    Ok(names)
 }

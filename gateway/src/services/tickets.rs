@@ -326,7 +326,7 @@ fn parse_error(message: &str, param: Option<&str>) -> RequestError {
 pub fn restore(app: &App, ticket: &Ticket) -> Result<FoundRelQuery, RequestError> {
     let fields = strict::object(ticket.request.as_bytes())?;
     let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
-    let model = app.models.of_request(&fields)?;
+    let model = app.models.of_request(tenant, &fields)?;
     let context = RequestContext { app, model, tenant, purpose: Purpose::Show, arrival };
     let prepared = |prepared: PreparedRequest| (prepared.work.kind, prepared.work.rows);
     let (kind, rows) = match (kept::rows_after_end(&fields), ticket.kind.as_str()) {

@@ -130,7 +130,11 @@ async fn an_integer_whose_digits_would_be_rounded_is_refused() {
     assert_eq!(kept.json()["rows"][0]["text"], "9007199254740993");
     let body = br#"{"template": "Say {w}", "rows": [[18446744073709551616]]}"#;
     let reply = server.client.post_bytes("/v1/relqueries", "application/json", body).await;
-    check(&reply, 400, &["invalid `rows`: the integer 18446744073709551616 has", "send it as a string"]);
+    check(
+        &reply,
+        400,
+        &["invalid `rows[0][0]`: the integer 18446744073709551616 has", "send it as a string"],
+    );
 }
 
 #[actix_web::test]

@@ -277,6 +277,37 @@ async fn an_idempotency_key_finds_the_relquery_of_any_model() {
     assert_eq!((&replies[1]["model"], pools.asked()), (&json!("n"), [0, 2]));
 }
 
+#[actix_web::test]
+async fn a_tenant_sees_and_is_told_of_the_models_that_it_may_use() {
+    let pools = Pools::start().await;
+    let server = pools.serve().await;
+    let set = async |models: Value| {
+        let limits = json!({"limits": {"models": models}});
+        let reply = server.client.with_key("op").post("/v1/tenants/default", &limits).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    };
+    let listed = async || {
+        let listed = server.client.get("/v1/models").await.json();
+        let listed = listed["data"].as_array().unwrap().iter();
+        listed.map(|one| one["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    set(json!(["nn", "n"])).await;
+    let tenants = server.client.with_key("op").get("/v1/tenants").await.json();
+    assert_eq!(tenants["data"][0]["models"], json!(["n"]), "an alias is its model");
+    assert_eq!(listed().await, ["n", "nn"]);
+    assert_eq!(server.client.get("/v1/models/nn").await.status, 200);
+    let hidden = server.client.get("/v1/models/m").await;
+    assert_eq!((hidden.status, hidden.error().as_str()), (404, "the model `m` does not exist; served: `n`"));
+    for name in ["m", "o"] {
+        let refused = server.relquery(table_of(name, 1)).await;
+        assert_eq!(refused.status, 404, "{}", refused.body);
+        assert_eq!(refused.error(), format!("the model `{name}` does not exist; served: `n`"));
+    }
+    assert_eq!(server.relquery(table_of("nn", 1)).await.status, 200);
+    set(json!(null)).await;
+    assert_eq!(listed().await, ["m", "n", "nn"]);
+}
+
 /// A batch with lines of both models.
 #[actix_web::test]
 async fn lines_of_a_batch_run_on_the_models_that_they_name() {

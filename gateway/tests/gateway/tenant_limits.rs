@@ -187,13 +187,43 @@ async fn requests_and_models_have_bounds_of_a_tenant() {
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() <= 30, "half a minute at most");
     assert_eq!(server.client.get("/v1/me").await.status, 200, "looking is free");
     assert_eq!(theirs.post("/v1/relqueries", &body(3)).await.status, 200, "another tenant has no bound");
-    set(&operators, "default", json!({"models": ["another"]})).await;
+    set(&operators, "default", json!({"models": []})).await;
     let refused = server.relquery(body(3)).await;
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (404, &json!("model_not_found")));
+    assert!(refused.error().ends_with("does not exist; served: none"), "{}", refused.body);
     let name = server.running.app.runtime.model.name.clone();
-    set(&operators, "default", json!({"models": ["another", name]})).await;
+    set(&operators, "default", json!({"models": [name]})).await;
     assert_eq!(server.relquery(body(3)).await.status, 200);
-    assert_eq!(seen(&operators, "default").await["models"][0], "another");
+    assert_eq!(seen(&operators, "default").await["models"], json!([name]));
+}
+
+#[actix_web::test]
+async fn a_wrong_limit_is_named_and_changes_nothing() {
+    let Parties { server: _server, operators, .. } = serve_parties(config()).await;
+    set(&operators, "default", json!({"minute_requests": 5})).await;
+    for wrong in ["zzz", ""] {
+        let limits = json!({"limits": {"models": ["double", wrong]}});
+        let refused = operators.post("/v1/tenants/default", &limits).await;
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("limits.models")));
+        let expected = format!("`{wrong}`, which no model is called; served: `double`");
+        assert!(refused.error().contains(&expected), "{}", refused.body);
+    }
+    let body = br#"{"limits": {"day_tokens": 99999999999999999999}}"#;
+    let refused = operators.post_bytes("/v1/tenants/default", "application/json", body).await;
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("limits.day_tokens")));
+    assert!(refused.error().ends_with("the number 99999999999999999999 is too large"), "{}", refused.body);
+    assert_eq!(seen(&operators, "default").await["minute_requests"], 5);
+}
+
+#[actix_web::test]
+async fn a_spent_budget_says_when_it_begins_anew_in_hours_and_minutes() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    set(&operators, "default", json!({"month_tokens": 30})).await;
+    assert_eq!(server.relquery(body(10)).await.status, 200);
+    let refused = server.relquery(body(12)).await;
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    let said = refused.error();
+    assert!(said.contains("the count begins anew in ") && said.ends_with(" min"), "{said}");
 }
 
 #[actix_web::test]

@@ -127,7 +127,9 @@ pub(crate) async fn run(
         Some(key) if !(flags.show_key || std::io::stdout().is_terminal() || shows_key()) => {
             Some(keep_key(&running.app.config.store.data_dir, &key.plaintext)?)
         }
-        _ => None,
+        Some(_) => None,
+        // That of a start before, where it was kept.
+        None => Some(key_file(&running.app.config.store.data_dir)).filter(|path| path.is_file()),
     };
     let key = ShownKey::of(mode, first_key.as_ref(), kept.as_deref());
     let (store, config) = (&running.app.runtime.store, &running.app.config);
@@ -238,10 +240,15 @@ async fn first_key(store: &Store, tenant: &str, clock: Clock) -> Result<CreatedK
     Ok(store.audited(entry, now, store.create_key(new, now)).await?)
 }
 
+/// Where the first key is kept.
+fn key_file(folder: &Path) -> PathBuf {
+    folder.join("first-key")
+}
+
 /// Writes the first key to a file that its owner alone may read: what a service prints ends up in a journal, which
 /// more people read.
 fn keep_key(folder: &Path, key: &str) -> Result<PathBuf, Failure> {
-    let path = folder.join("first-key");
+    let path = key_file(folder);
     let failed =
         |cause: std::io::Error| format!("{}: the first key cannot be written: {cause}", path.display());
     std::fs::create_dir_all(folder).map_err(failed)?;
@@ -262,18 +269,20 @@ enum ShownKey<'a> {
     New(&'a str),
     /// The same, in this file.
     Kept(&'a Path),
-    /// One of those that were made before, of which only hashes are known.
-    Old,
+    /// One of those that were made before, of which only hashes are known; the file that a start before wrote the
+    /// first one to, where it is still there.
+    Old(Option<&'a Path>),
     NotNeeded,
 }
 
 impl<'a> ShownKey<'a> {
-    /// `first`: the key that was just made; `kept`: the file that has it, where it is not printed.
+    /// `first`: the key that was just made; `kept`: the file that has it, or has that of a start before, where it is not
+    /// printed.
     fn of(mode: AuthMode, first: Option<&'a CreatedKey>, kept: Option<&'a Path>) -> Self {
         match (mode, first) {
             (AuthMode::None, _) => Self::NotNeeded,
             (AuthMode::Keys, Some(key)) => kept.map_or(Self::New(&key.plaintext), Self::Kept),
-            (AuthMode::Keys, None) => Self::Old,
+            (AuthMode::Keys, None) => Self::Old(kept),
         }
     }
 }
@@ -283,7 +292,7 @@ impl ShownKey<'_> {
     fn in_shell(&self) -> &str {
         match self {
             Self::New(key) => key,
-            Self::Old | Self::Kept(_) => "$RELSERVE_KEY",
+            Self::Old(_) | Self::Kept(_) => "$RELSERVE_KEY",
             Self::NotNeeded => "none",
         }
     }
@@ -292,7 +301,7 @@ impl ShownKey<'_> {
     fn header(&self) -> String {
         match self {
             Self::NotNeeded => String::new(),
-            Self::New(_) | Self::Old | Self::Kept(_) => {
+            Self::New(_) | Self::Old(_) | Self::Kept(_) => {
                 format!("-H \"Authorization: Bearer {}\" ", self.in_shell())
             }
         }
@@ -326,7 +335,14 @@ fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, command: &str
             say!("API key: in {0} (RELSERVE_KEY=$(cat {0}))", path.display());
             say!("(this once; `{command} key create NAME` makes more)");
         }
-        ShownKey::Old => {
+        ShownKey::Old(Some(path)) => {
+            say!(
+                "Put a key of yours into RELSERVE_KEY: the first start wrote one to {}, `{command} key create NAME` \
+                 makes more",
+                path.display()
+            );
+        }
+        ShownKey::Old(None) => {
             say!(
                 "Put a key of yours into RELSERVE_KEY: the first start showed one, `{command} key create NAME` \
                  makes more"

@@ -127,6 +127,16 @@ fn without_a_terminal_the_first_key_goes_to_a_file_of_its_owner() {
         Err(_) => eprintln!("skipped: there is no curl"),
     }
     assert_eq!(terminate(server).code(), Some(0));
+    let again = || {
+        let (server, said) = run(serve(folder.path()).env_remove("RELSERVE_SHOW_KEY"));
+        assert_eq!(terminate(server).code(), Some(0));
+        said
+    };
+    let (said, wrote) = (again(), format!("the first start wrote one to {}", path.display()));
+    assert!(said.iter().any(|line| line.contains(&wrote)), "{said:?}");
+    std::fs::remove_file(&path).unwrap();
+    let said = again();
+    assert!(said.iter().any(|line| line.contains("the first start showed one")), "{said:?}");
 }
 
 #[test]

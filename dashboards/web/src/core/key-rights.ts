@@ -15,6 +15,8 @@ export interface KeyScope {
 export interface RightsWords {
   /** An operator's key that nothing bounds. */
   operator: string;
+  /** An operator's key that only looks. */
+  operatorReads: string;
   /** A tenant's key that nothing bounds. */
   all: string;
   readOnly: string;
@@ -38,10 +40,11 @@ export function rightsOf({ operator, read_only: isReadOnly, routes, tables }: Ke
     return [some(left > 0 ? [...names.slice(0, NAMES_SHOWN), said.more(left)] : names)];
   };
   const bounds = [
-    ...(isReadOnly ? [said.readOnly] : []),
+    ...(isReadOnly && !operator ? [said.readOnly] : []),
     ...listed(routes, (names) => said.routes(names), said.noRoutes),
-    ...listed(tables, (names) => said.tables(names), said.noTables),
+    // Without SQL no table is read.
+    ...(routes?.includes("sql") ?? true ? listed(tables, (names) => said.tables(names), said.noTables) : []),
   ];
-  if (operator) return [said.operator, ...bounds];
+  if (operator) return [isReadOnly ? said.operatorReads : said.operator, ...bounds];
   return bounds.length === 0 ? [said.all] : bounds;
 }

@@ -24,9 +24,28 @@ export type LimitTexts = Record<LimitName, string>;
 /** Stands for a list of models that has none. */
 const NO_MODELS = "-";
 
-/** What the fields say of a tenant. A limit that it does not have is empty. */
-export function limitTexts(tenant: TenantLimits): LimitTexts {
-  const max = (amount: Bounded | undefined) => String(amount?.max ?? "");
+/** The signs by which a language writes numbers. */
+function signsOf(language: string): { group: string; decimal: string } {
+  const parts = new Intl.NumberFormat(language).formatToParts(1_234_567.5);
+  const sign = (type: "group" | "decimal") => parts.find((part) => part.type === type)?.value ?? "";
+  return { group: sign("group"), decimal: sign("decimal") };
+}
+
+/** A number as a language writes it, its thousands apart or not; undefined: it is none, or may be read in two ways. */
+function numberOf(text: string, language: string): number | undefined {
+  const { group, decimal } = signsOf(language);
+  const [whole = "", fraction, ...more] = text.split(decimal);
+  const groups = whole.split(group);
+  const isWhole = groups.every((digits, at) => (at === 0 ? /^\d+$/ : /^\d{3}$/).test(digits));
+  const isApart = groups.length === 1 || (groups[0]?.length ?? 0) <= 3;
+  if (!isWhole || !isApart || more.length > 0 || !/^\d+$/.test(fraction ?? "0")) return undefined;
+  return Number(`${groups.join("")}.${fraction ?? "0"}`);
+}
+
+/** What the fields say of a tenant, in a language. A limit that it does not have is empty. */
+export function limitTexts(tenant: TenantLimits, language: string): LimitTexts {
+  const { decimal } = signsOf(language);
+  const max = (amount: Bounded | undefined) => String(amount?.max ?? "").replace(".", decimal);
   const { models } = tenant;
   return {
     day_tokens: max(tenant.day_tokens),
@@ -38,22 +57,34 @@ export function limitTexts(tenant: TenantLimits): LimitTexts {
   };
 }
 
+/** What the server is sent, and the fields whose texts mean nothing. */
+export interface ReadLimits {
+  limits: Partial<Record<LimitName, number | string[]>>;
+  wrong: LimitName[];
+}
+
 /**
- * What the server is sent to set just these limits: it has no bound by what is not named. What is no number here goes as it was
- * typed, and the server says what it wants: `1.000` is a thousand to some, and one to others.
+ * Reads the fields in a language. The server sets just these limits: it has no bound by what is not named. What may be read in
+ * two ways is wrong: `1.000` is a thousand to some, and one to others.
  */
-export function limitsOf(texts: LimitTexts): Record<string, number | string | string[]> {
-  const entries = LIMITS.flatMap((name): [string, number | string | string[]][] => {
+export function limitsOf(texts: LimitTexts, language: string): ReadLimits {
+  const read: ReadLimits = { limits: {}, wrong: [] };
+  for (const name of LIMITS) {
     const text = texts[name].trim();
-    if (text === "") return [];
+    if (text === "") continue;
     if (name === "models") {
       const models = text === NO_MODELS ? [] : text.split(",").map((model) => model.trim()).filter((model) => model !== "");
-      return [[name, models]];
+      // Commas alone are a slip, and would leave the tenant no model at all.
+      if (models.length === 0 && text !== NO_MODELS) read.wrong.push(name);
+      else read.limits[name] = models;
+      continue;
     }
-    const isNumber = name.endsWith("_cost") ? /^\d+(\.\d+)?$/ : /^\d+$/;
-    return [[name, isNumber.test(text) ? Number(text) : text]];
-  });
-  return Object.fromEntries(entries);
+    const value = numberOf(text, language);
+    const hasFraction = text.includes(signsOf(language).decimal);
+    if (value === undefined || (hasFraction && !name.endsWith("_cost"))) read.wrong.push(name);
+    else read.limits[name] = value;
+  }
+  return read;
 }
 
 /** The limit that a refusal is about, by the path of its field; of a list, that of the list. */

@@ -937,6 +937,7 @@ const de = ({ count, plural }: Formats): Messages => {
       revokeMore: "Wer ihn benutzt, wird ab sofort abgewiesen, und das lässt sich nicht zurücknehmen.",
       rights: {
         operator: "Betreiber: sieht und ändert alle Mandanten",
+        operatorReads: "Betreiber: sieht alle Mandanten, ändert nichts",
         all: "Alles, was sein Mandant darf",
         readOnly: "Liest nur, ändert nichts",
         routes: (names: string[]) => `Routen: ${names.join(", ")}`,
@@ -945,6 +946,8 @@ const de = ({ count, plural }: Formats): Messages => {
         noTables: "SQL liest keine Tabelle",
         more: (n: number) => `und ${count(n)} weitere`,
       },
+      limitNumber: (example: string) => `Eine Zahl eingeben, die nicht negativ ist, etwa ${example}, oder nichts.`,
+      limitModels: "Namen von Modellen eingeben, durch Kommas getrennt, - für gar kein Modell oder nichts für alle Modelle.",
       noLimit: "keine Grenze",
       noLimits: "keine",
       setLimits: "Grenzen setzen",

@@ -827,6 +827,7 @@ export const en = ({ count, plural }: Formats) => {
       revokeMore: "Whoever uses it is refused from now on, and it cannot be taken back.",
       rights: {
         operator: "Operator: sees and changes all tenants",
+        operatorReads: "Operator: sees all tenants, changes nothing",
         all: "All that its tenant may",
         readOnly: "Only looks, changes nothing",
         routes: (names: string[]) => `Routes of ${names.join(", ")}`,
@@ -835,6 +836,8 @@ export const en = ({ count, plural }: Formats) => {
         noTables: "SQL reads no table",
         more: (n: number) => `and ${count(n)} more`,
       },
+      limitNumber: (example: string) => `Type a number that is not negative, such as ${example}, or nothing.`,
+      limitModels: "Type names of models with commas between them, - for no model at all, or nothing for all models.",
       noLimit: "no limit",
       noLimits: "none",
       setLimits: "Set limits",

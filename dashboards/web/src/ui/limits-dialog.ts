@@ -5,7 +5,7 @@ import { RequestError } from "relserve-client/wire";
 import { LIMITS, type LimitName, type LimitTexts, limitAt, limitTexts, limitsOf } from "../core/tenant-limits";
 import { visible } from "../core/visible";
 import { type Tenant, setLimits } from "../net/people";
-import { count, decimal, t } from "../text";
+import { count, decimal, language, t } from "../text";
 import { words } from "./admin-parts";
 import { make } from "./make";
 
@@ -14,7 +14,7 @@ const money = (amount: number) => decimal(amount, Number.isInteger(amount * 100)
 
 /** The limits that a tenant has, with what of them is used. */
 export function limitsText(tenant: Tenant): string {
-  const texts = limitTexts(tenant);
+  const texts = limitTexts(tenant, language);
   const said = LIMITS.filter((name) => texts[name] !== "").map((name) => {
     const limit = tenant[name];
     const write = name.endsWith("_cost") ? money : count;
@@ -44,9 +44,15 @@ function field(name: LimitName, text: string): { host: HTMLElement; input: HTMLI
   };
 }
 
+/** What to type into a limit's field. */
+function expected(name: LimitName): string {
+  if (name === "models") return t.admin.limitModels;
+  return t.admin.limitNumber(name.endsWith("_cost") ? decimal(250.25, 2) : count(2_000_000));
+}
+
 /** Shows the limits of a tenant until they are set, or it is closed; whether they were set. */
 export function setsLimits(tenant: Tenant): Promise<boolean> {
-  const texts = limitTexts(tenant);
+  const texts = limitTexts(tenant, language);
   const fields = LIMITS.map((name) => ({ name, ...field(name, texts[name]) }));
   const problem = make("p", { class: "bad", role: "alert" });
   const cancel = make("button", { type: "button" }, t.cancel);
@@ -62,10 +68,15 @@ export function setsLimits(tenant: Tenant): Promise<boolean> {
     const set = async () => {
       problem.textContent = "";
       fields.forEach(({ refuse }) => refuse(""));
+      const typed = Object.fromEntries(fields.map(({ name, input }) => [name, input.value])) as LimitTexts;
+      const { limits, wrong } = limitsOf(typed, language);
+      const wrongFields = fields.filter(({ name }) => wrong.includes(name));
+      wrongFields.forEach(({ name, refuse }) => refuse(expected(name)));
+      wrongFields[0]?.input.focus();
+      if (wrongFields.length > 0) return;
       save.disabled = true;
       try {
-        const typed = Object.fromEntries(fields.map(({ name, input }) => [name, input.value])) as LimitTexts;
-        await setLimits(tenant.name, limitsOf(typed));
+        await setLimits(tenant.name, limits);
         isSet = true;
         dialog.close();
       } catch (error) {

@@ -34,7 +34,7 @@ export class PagedTable<T> {
     this.list = new PagedList((sought, before) => options.read(sought, before), (page) => this.draw(page));
     this.sought = make("input", { type: "search", name: "sought", maxlength: "100", autocomplete: "off", list: proposals });
     const submit = make("button", { type: "submit" }, t.admin.find);
-    const find = form(submit, () => this.list.find(this.sought.value), labelled(said.find, this.sought));
+    const find = form(submit, () => this.list.find(this.sought.value.trim()), labelled(said.find, this.sought));
     this.sought.addEventListener("input", () => {
       if (this.sought.value === "") find.requestSubmit();
     });

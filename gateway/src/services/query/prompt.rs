@@ -37,13 +37,13 @@ pub(super) fn generation(
 }
 
 fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<Generation, RequestError> {
-    let models = &context.app.models;
+    let (models, tenant) = (&context.app.models, context.tenant);
     let context = context.validation();
     let inside = params.place.path();
     let place = format!("{path}{}", inside.strip_prefix('$').unwrap_or(inside));
     let refuse = |field: &str, reason: String| Err(RequestError::invalid(format!("{place}.{field}"), reason));
     if let Some(name) = params.model.as_deref().filter(|name| !context.model.is_called(name)) {
-        models.named(Some(name))?;
+        models.named_for(tenant, Some(name))?;
         return refuse("model", "must be the request's: the calls of a query run on one model".into());
     }
     let limit = context.limits.output_tokens_max;

@@ -178,7 +178,7 @@ pub(crate) async fn resume(
     let KeptRequest { body, reply, seed } = KeptRequest::of(&ticket)?;
     let fields = JsonFields::of(body);
     let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
-    let model = app.models.of_request(&fields)?;
+    let model = app.models.of_request(tenant, &fields)?;
     let context = RequestContext { app, model, tenant, purpose: Purpose::Resume, arrival };
     // What went before stands in the input.
     let previous = Some(PreviousResponse::default());

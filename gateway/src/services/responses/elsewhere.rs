@@ -143,7 +143,7 @@ fn copy_of(app: &Arc<App>, ticket: &Ticket) -> Result<RunningResponse, RequestEr
     let id = relquery::parse_id(PREFIX, &ticket.id).ok_or(RequestError::Internal)?;
     let fields = JsonFields::of(KeptRequest::of(ticket)?.body);
     let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
-    let model = app.models.of_request(&fields)?;
+    let model = app.models.of_request(tenant, &fields)?;
     let context = RequestContext { app, model, tenant, purpose: Purpose::Show, arrival };
     let (echo, tools) = openai::response_form(context, fields)?;
     let arrival = Arrival { unix_ms: ticket.created.0, time: arrival };

@@ -73,7 +73,7 @@ impl Rows {
 
     /// The model of a column. It was looked for when its statement was planned, and none goes while the server runs.
     fn served(&self, model: Option<&str>) -> Result<&Arc<ServedModel>, RunError> {
-        self.app.models.named(model).map_err(refused)
+        self.app.models.named_for(self.caller.tenant, model).map_err(refused)
     }
 }
 
@@ -114,7 +114,7 @@ impl Runner for Rows {
         answers: UnboundedSender<RowAnswer>,
     ) -> Box<dyn Run> {
         let (app, caller, kept) = (self.app.clone(), self.caller, self.kept.clone());
-        let model = self.app.models.named(column.model.as_deref()).cloned();
+        let model = self.app.models.named_for(caller.tenant, column.model.as_deref()).cloned();
         let (column, tasks) = (column.clone(), JoinSet::new());
         let reserved = Arc::default();
         let label = options.statement.as_deref().and_then(Label::of_sql);
@@ -459,7 +459,7 @@ fn tenant_spent(error: RequestError) -> RunError {
             let left = max.after(used);
             let reason = format!(
                 "the tenant's budget is {max} a {period} (`limits.{limit}`): {used:#} are spent, {left:#} are left, and \
-                 a row of this statement may take {asked:#}; the count begins anew in {retry_after}. {LESS_TOKENS}"
+                 a row of this statement may take {asked:#}; the count begins anew in {retry_after:#}. {LESS_TOKENS}"
             );
             RequestError::StatementBudget { reason, retry_after: Some(retry_after) }
         }

@@ -213,7 +213,7 @@ async fn resume_one(
     let id = id_of(&ticket).ok_or(RequestError::Internal)?;
     let fields = strict::object(ticket.request.as_bytes())?;
     let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
-    let model = app.models.of_request(&fields)?;
+    let model = app.models.of_request(tenant, &fields)?;
     let context = RequestContext { app, model, tenant, purpose: Purpose::Resume, arrival };
     let prepared = match ticket.kind.as_str() {
         "cells" => {

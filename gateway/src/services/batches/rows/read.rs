@@ -128,9 +128,9 @@ impl LineReader {
         };
         let custom_id = request.custom_id.clone();
         let arrival = app.runtime.shared.clock.now();
-        let model = app.models.named(request.body.get("model").and_then(serde_json::Value::as_str));
-        let model = model.map_err(|error| refuse(&custom_id, &error))?;
         let (tenant, purpose) = (self.batch.tenant, Purpose::Run);
+        let named = request.body.get("model").and_then(serde_json::Value::as_str);
+        let model = app.models.named_for(tenant, named).map_err(|error| refuse(&custom_id, &error))?;
         let context = RequestContext { app, model, tenant, purpose, arrival };
         lines::ready(context, api, line, text.len(), request).map_err(|error| match error {
             RequestError::Constraints { retry_after, .. } => {
