@@ -55,14 +55,12 @@ impl SqlRequest {
     }
 }
 
-/// An integer that no number keeps is none of a setting either, and as a text it would not be one.
+/// An integer that no number keeps is none of a setting either: its limits are told.
 fn of_large(error: RequestError) -> RequestError {
-    match error {
-        RequestError::Invalid { field, .. } => match sql::number_limits(&field) {
-            Some(limits) => RequestError::invalid(format!("settings.{field}"), limits),
-            None => RequestError::invalid(field, "is an integer beyond 64 bits"),
-        },
-        error => error,
+    let RequestError::Invalid { field, .. } = &error else { return error };
+    match field.strip_prefix("settings.").and_then(sql::number_limits) {
+        Some(limits) => RequestError::invalid(field.clone(), limits),
+        None => error,
     }
 }
 
