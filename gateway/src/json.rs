@@ -36,7 +36,7 @@ pub fn value(body: &[u8]) -> Result<Value, RequestError> {
         Some((path, digits)) => {
             let is_data = path
                 .iter()
-                .any(|place| matches!(place, Place::Key(key) if DATA.iter().any(|one| one == key)));
+                .any(|step| matches!(step, PathStep::Key(key) if DATA.iter().any(|one| one == key)));
             let reason = match (is_data, digits.starts_with('-')) {
                 (true, _) => {
                     format!("the integer {digits} has more digits than a number keeps: send it as a string")
@@ -53,33 +53,33 @@ pub fn value(body: &[u8]) -> Result<Value, RequestError> {
 /// Fields whose values may be strings wherever they may be numbers, or are strings alone.
 const DATA: [&[u8]; 4] = [b"args", b"documents", b"metadata", b"rows"];
 
-/// A place in an object or an array.
-enum Place<'a> {
+/// A step of the way to a value: a key of an object, or an index of an array.
+enum PathStep<'a> {
     Key(&'a [u8]),
     Index(usize),
 }
 
 /// How errors name a field: `rows[0].id`.
-fn name_of(path: &[Place<'_>]) -> String {
-    path.iter().fold(String::new(), |name, place| match place {
-        Place::Key(key) if name.is_empty() => String::from_utf8_lossy(key).into_owned(),
-        Place::Key(key) => format!("{name}.{}", String::from_utf8_lossy(key)),
-        Place::Index(index) => format!("{name}[{index}]"),
+fn name_of(path: &[PathStep<'_>]) -> String {
+    path.iter().fold(String::new(), |name, step| match step {
+        PathStep::Key(key) if name.is_empty() => String::from_utf8_lossy(key).into_owned(),
+        PathStep::Key(key) => format!("{name}.{}", String::from_utf8_lossy(key)),
+        PathStep::Index(index) => format!("{name}[{index}]"),
     })
 }
 
 /// The first integer of valid JSON that no 64 bits hold, and where it stands. A parser makes a fraction of
 /// it, whose last digits are others, and a cell would say those.
-fn rounded(body: &[u8]) -> Option<(Vec<Place<'_>>, &str)> {
+fn rounded(body: &[u8]) -> Option<(Vec<PathStep<'_>>, &str)> {
     let (mut rest, mut path) = (body, Vec::new());
     while let Some(first) = rest.first() {
         let length = match first {
             b'"' => {
                 let (text, behind) = rest.split_at(text_length(rest));
                 if behind.trim_ascii_start().first() == Some(&b':')
-                    && let Some(place) = path.last_mut()
+                    && let Some(step) = path.last_mut()
                 {
-                    *place = Place::Key(&text[1..text.len() - 1]);
+                    *step = PathStep::Key(&text[1..text.len() - 1]);
                 }
                 text.len()
             }
@@ -94,11 +94,11 @@ fn rounded(body: &[u8]) -> Option<(Vec<Place<'_>>, &str)> {
                 length
             }
             b'{' => {
-                path.push(Place::Key(b""));
+                path.push(PathStep::Key(b""));
                 1
             }
             b'[' => {
-                path.push(Place::Index(0));
+                path.push(PathStep::Index(0));
                 1
             }
             b'}' | b']' => {
@@ -106,7 +106,7 @@ fn rounded(body: &[u8]) -> Option<(Vec<Place<'_>>, &str)> {
                 1
             }
             b',' => {
-                if let Some(Place::Index(index)) = path.last_mut() {
+                if let Some(PathStep::Index(index)) = path.last_mut() {
                     *index += 1;
                 }
                 1
