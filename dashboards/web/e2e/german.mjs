@@ -257,6 +257,10 @@ async function operating({ page, keys, address }, look) {
   await page.waitForSelector("#admin tbody tr");
   await until("caches are told", async () => (await page.locator("#admin dl dt").count()) > 3);
   await look("admin", "#admin");
+  await page.locator("section[aria-labelledby=admin-0] tbody tr button").first().click();
+  await page.waitForSelector("dialog[open] #limits-title");
+  await look("limits of a tenant", "dialog[open]");
+  await page.keyboard.press("Escape");
 }
 
 /** Opens browsers of its own. */

@@ -951,6 +951,7 @@ const de = ({ count, plural }: Formats): Messages => {
       noLimit: "keine Grenze",
       noLimits: "keine",
       setLimits: "Grenzen setzen",
+      setLimitsOf: (tenant: string) => `Grenzen setzen: ${tenant}`,
       limitsOf: (tenant: string) => `Grenzen von ${tenant}`,
       limitsHint: "Ein leeres Feld setzt keine Grenze. Sie gelten ab sofort; was heute und in diesem Monat verbraucht wurde, zählt.",
       limits: {

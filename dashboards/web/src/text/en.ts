@@ -841,6 +841,7 @@ export const en = ({ count, plural }: Formats) => {
       noLimit: "no limit",
       noLimits: "none",
       setLimits: "Set limits",
+      setLimitsOf: (tenant: string) => `Set limits: ${tenant}`,
       limitsOf: (tenant: string) => `Limits of ${tenant}`,
       limitsHint: "A field that is empty sets no limit. They hold from now on; what was used of this day and month counts.",
       limits: {

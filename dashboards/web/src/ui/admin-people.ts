@@ -76,7 +76,7 @@ export class TenantSection implements AdminSection {
         problem.textContent = error instanceof Error ? error.message : String(error);
       });
     });
-    const limits = make("button", { type: "button", "aria-label": `${t.admin.setLimits}: ${visible(tenant.name)}` }, t.admin.setLimits);
+    const limits = make("button", { type: "button", "aria-label": t.admin.setLimitsOf(visible(tenant.name)) }, t.admin.setLimits);
     limits.addEventListener("click", () => void setsLimits(tenant).then((isSet) => {
       if (!isSet) return;
       this.pages.focusRows();
