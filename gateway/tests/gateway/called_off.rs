@@ -184,9 +184,12 @@ async fn a_batch_that_is_called_off_counts_what_its_unfinished_line_had_used() {
     end_midway(&server, begin, cancel).await;
     let list = server.client.get("/v1/batches").await.json();
     let id = list["data"][0]["id"].as_str().unwrap();
-    assert_eq!(until_over(&server.client, id).await["status"], "cancelled");
-    let [_, rows, prompt, output] = usage(&server).await;
-    assert_eq!((rows, prompt), (2, server.gate.computed()));
+    let batch = until_over(&server.client, id).await;
+    assert_eq!(batch["status"], "cancelled");
+    let [requests, rows, prompt, output] = usage(&server).await;
+    assert_eq!((requests, rows, prompt), (1, 2, server.gate.computed()));
+    let told = &batch["usage"];
+    assert_eq!((&told["input_tokens"], &told["output_tokens"]), (&json!(prompt), &json!(output)), "{batch}");
     assert!(output >= STEPS, "{output}");
 }
 

@@ -9,7 +9,7 @@ mod follow;
 mod read;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use base::{ServiceClass, TokenId};
 use budget::{most, split_within};
@@ -29,10 +29,10 @@ use store::{TicketRow, UsageKey, UsageRow, Used};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
-use super::Batch;
 use super::lines::{LineError, ReadyLine};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
+use super::{AnswerTokens, Batch};
 use crate::models::ServedModel;
 use crate::services::takes::TakeUp;
 use crate::state::App;
@@ -55,6 +55,8 @@ struct Flow<'a> {
     unwritten: Vec<EndedLine>,
     /// Set before this worker calls its rows off itself.
     is_stopping: Arc<AtomicBool>,
+    /// What was used for lines that are not recorded with it.
+    called_off: Arc<Mutex<AnswerTokens>>,
     /// The scheduler's queue was full, or the tenant's budget is set aside for what runs: the next look tries again.
     is_held: bool,
     /// Who comes next waits until rows of this one are with the scheduler.
@@ -67,14 +69,14 @@ struct Flow<'a> {
     reader: Option<LineReader>,
 }
 
-/// Runs all rows that are not recorded. An error of the store here means that nothing can be read at the
-/// start.
+/// Runs all rows that are not recorded; how it stops, and what was used for lines that were called off. An error of the store
+/// here means that nothing can be read at the start.
 pub(super) async fn run(
     app: &Arc<App>,
     batch: &Batch,
     caller: Caller,
     (ticket_in_line, alone): (&mut QueueTicket, &mut Option<OwnedSemaphorePermit>),
-) -> Result<Stop, store::Error> {
+) -> Result<(Stop, AnswerTokens), store::Error> {
     let done = app.runtime.store.row_numbers(&batch.id).await?;
     let settings = &app.config.bulk;
     let is_one_by_one = batch.take_up(app) == TakeUp::Alone;
@@ -90,6 +92,7 @@ pub(super) async fn run(
         in_flight: 0,
         unwritten: Vec::new(),
         is_stopping: Arc::default(),
+        called_off: Arc::default(),
         is_held: false,
         ticket_in_line,
         is_one_by_one,
@@ -99,7 +102,8 @@ pub(super) async fn run(
     let stop = flow.follow_to_its_end(&mut ends).await;
     // A lost lease outweighs everything.
     let lost = flow.wind_down(&stop, &mut ends).await;
-    Ok(lost.unwrap_or(stop))
+    let called_off = *flow.called_off.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    Ok((lost.unwrap_or(stop), called_off))
 }
 
 impl Flow<'_> {
@@ -253,6 +257,7 @@ impl Flow<'_> {
                     batch: self.batch.clone(),
                     ended: self.ended.clone(),
                     is_stopping: Arc::clone(&self.is_stopping),
+                    called_off: Arc::clone(&self.called_off),
                 };
                 self.running.spawn(follow(handle, lines, to));
                 Ok(())

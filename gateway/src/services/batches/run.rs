@@ -152,7 +152,9 @@ async fn carry_out(
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(WeightedTenant::usual(batch.tenant), WeightedTenant::of);
-    rows::run(app, batch, Caller::of(member), permits).await
+    let (stop, called_off) = rows::run(app, batch, Caller::of(member), permits).await?;
+    batch.summary.called_off = batch.summary.called_off.plus(called_off);
+    Ok(stop)
 }
 
 /// An input that can be run.

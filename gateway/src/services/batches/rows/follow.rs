@@ -1,8 +1,9 @@
 //! Follows the relQuery of a bucket and renders each line of the batch as it ends.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base::Money;
 use serde_json::{Value, json};
@@ -11,12 +12,15 @@ use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
 use serving::relquery_state::{AnswerRow, RowProgress, Status, Usage};
 use store::TicketRow;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
-use crate::services::batches::Batch;
 use crate::services::batches::finish::request_id;
 use crate::services::batches::lines::ReadyLine;
+use crate::services::batches::{AnswerTokens, Batch};
 use crate::wire::openai::{Api, Envelope};
+
+/// Time between two looks at whether the server ends.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Where lines go that are over.
 pub(super) struct To {
@@ -24,6 +28,8 @@ pub(super) struct To {
     pub(super) ended: mpsc::Sender<EndedLine>,
     /// The worker calls its rows off itself.
     pub(super) is_stopping: Arc<AtomicBool>,
+    /// What was used for lines that are not recorded with it.
+    pub(super) called_off: Arc<Mutex<AnswerTokens>>,
 }
 
 /// A line that is over, and what its rows used: both are recorded at once.
@@ -49,7 +55,7 @@ impl From<TicketRow> for EndedLine {
 
 /// Sends on every line as it ends. Gives why not all did, unless they were called off.
 pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -> Option<RequestError> {
-    let To { batch, ended, is_stopping } = to;
+    let To { batch, ended, is_stopping, called_off } = to;
     let relquery = handle.relquery().clone();
     let mut version = relquery.follow_all();
     let places = places(&lines);
@@ -91,7 +97,10 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
         }
         if status == Status::Cancelled {
             let unended = places.iter().zip(&left).filter(|(_, left)| **left > 0);
-            count_rest(&handle, unended.map(|((_, rows), _)| rows.clone()));
+            let ended_rows = count_rest(&handle, unended.map(|((_, rows), _)| rows.clone()));
+            let used = ended_rows.plus(left_usage(&handle, &mut version).await);
+            let mut called_off = called_off.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            *called_off = called_off.plus(used);
         }
         let error = match status {
             Status::Running => {
@@ -140,13 +149,14 @@ fn used(rows: &[AnswerRow], model: &str) -> Option<LineUsage> {
     (used.rows > 0).then_some(used)
 }
 
-/// Counts what rows used that ran to their ends while others of their lines were called off: no line is recorded that
-/// counts them.
-fn count_rest(handle: &OwnerHandle, unended: impl Iterator<Item = Range<usize>>) {
+/// Counts what rows used that ran to their ends while others of their lines were called off, and says it: no line is recorded
+/// that counts them.
+fn count_rest(handle: &OwnerHandle, unended: impl Iterator<Item = Range<usize>>) -> AnswerTokens {
     let (runtime, relquery) = (handle.runtime(), handle.relquery());
     let state = relquery.read();
+    let mut all = AnswerTokens::default();
     if state.runs_again() {
-        return;
+        return all;
     }
     for own in unended {
         let Some(LineUsage { rows, usage, cost, .. }) = used(&state.rows[own], &runtime.model.name) else {
@@ -154,6 +164,32 @@ fn count_rest(handle: &OwnerHandle, unended: impl Iterator<Item = Range<usize>>)
         };
         let account = Account { tenant: relquery.tenant, route: BATCHES };
         runtime.shared.accounts.add(account, Spent { requests: 0, rows, usage, cost });
+        all = all.plus(usage.into());
+    }
+    all
+}
+
+/// What the rows of a relQuery used that were called off, once the loop has let them go. It is asked again now and then: a
+/// server that ends lets nothing go.
+async fn left_usage(handle: &OwnerHandle, version: &mut watch::Receiver<u64>) -> AnswerTokens {
+    let (runtime, relquery) = (handle.runtime(), handle.relquery());
+    loop {
+        version.mark_unchanged();
+        let (left, runs_again) = {
+            let state = relquery.read();
+            (state.left_usage(), state.runs_again())
+        };
+        if let Some(usage) = left {
+            return usage.into();
+        }
+        if runs_again || runtime.is_draining() || runtime.shared.pulse.is_dead() {
+            return AnswerTokens::default();
+        }
+        tokio::select! {
+            // The sender lives in the relQuery, so it cannot be gone.
+            _ = version.changed() => {}
+            () = tokio::time::sleep(LOOK) => {}
+        }
     }
 }
 
