@@ -58,6 +58,21 @@ fn is_invisible(c: char) -> bool {
     c.is_control() || is_format || is_filler
 }
 
+/// Refuses the name of a tenant that no URL can have in its path: clients take such a part away before they send it, also
+/// where it is percent-encoded.
+///
+/// # Errors
+/// The name.
+pub fn check_in_path(field: &str, name: &str) -> Result<(), RequestError> {
+    if matches!(name, "." | "..") {
+        let reason = format!(
+            "must not be `{name}`, which means a folder in a URL: /v1/tenants/{{name}} would not lead to it"
+        );
+        return Err(RequestError::invalid(field, reason));
+    }
+    Ok(())
+}
+
 /// Takes a string that must be there.
 pub fn required(fields: &mut JsonFields, field: &str) -> Result<String, RequestError> {
     match fields.string(field)? {
@@ -69,6 +84,7 @@ pub fn required(fields: &mut JsonFields, field: &str) -> Result<String, RequestE
 /// Reads `POST /v1/tenants`: the name, and the weight (1 where none is given).
 pub fn tenant(mut fields: JsonFields) -> Result<(String, f64), RequestError> {
     let name = plain_name(&mut fields)?;
+    check_in_path(&fields.name("name"), &name)?;
     let weight = take_weight(&mut fields)?.unwrap_or(1.0);
     fields.finish()?;
     Ok((name, weight))
@@ -329,6 +345,19 @@ mod tests {
         for plain in ["acme", "Šmíd & söhne", "テナント", "שלום", "a\u{301}", "🙂", " acme\n"] {
             let read = tenant(fields(&json!({"name": plain}))).expect("good");
             assert_eq!(read.0, plain.trim());
+        }
+    }
+
+    #[test]
+    fn a_tenant_has_no_name_that_a_url_cannot_have_in_its_path() {
+        for name in [".", "..", " .. "] {
+            let error = tenant(fields(&json!({"name": name}))).expect_err("refused").to_string();
+            let expected = format!("`name`: must not be `{}`", name.trim());
+            assert!(error.contains(&expected), "{name}: {error}");
+            plain_name(&mut fields(&json!({"name": name}))).expect("a key is named by its number");
+        }
+        for name in ["...", ".a", "a.b", "a/.."] {
+            assert_eq!(tenant(fields(&json!({"name": name}))).expect("good").0, name);
         }
     }
 
