@@ -279,8 +279,7 @@ async fn the_record_of_a_prompt_is_the_values_that_no_number_names() {
         let error = shown(&session, text).await;
         assert!(error.contains(said), "{text}: {error}");
     }
-    shown(&session, "SET relserve.order = 'best'").await;
-    let error = shown(&session, "SELECT 1").await;
+    let error = shown(&session, "SET relserve.order = 'best'").await;
     assert!(error.contains("must be exact, rows or fields, not `best`"), "{error}");
 }
 
