@@ -284,7 +284,6 @@ async fn rows_that_no_reply_has_told_of_are_counted_with_the_prompts_that_were_s
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
     until_up(&server, 1).await;
     replica.next([Act::Hang, Act::Hang]);
-    // Of several answers none goes out before its end.
     let body = json!({"model": "m", "stream": true, "n": 2, "max_tokens": 50,
         "messages": [{"role": "user", "content": "say goodnight"}]});
     let connection = server.client.begin("/v1/chat/completions", &body).await;
