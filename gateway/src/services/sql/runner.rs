@@ -257,7 +257,7 @@ impl Run for OpenRows {
                     Ok(())
                 }
                 None if self.options.cached_only => {
-                    Ok(self.tell_known(&ids, &cells).await.map_err(refused)?)
+                    self.tell_known(&ids, &cells).await.map_err(|error| refused(error).into())
                 }
                 None => self.extend(&ids, &cells).await,
             }
