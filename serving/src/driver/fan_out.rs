@@ -142,9 +142,6 @@ impl Driver {
         let probability = probability.or(row.probability);
         for target in &row.targets {
             target.relquery.keep_probability(target.index, probability);
-            if target.source == AnswerSource::Model {
-                target.relquery.keep_cost(target.index, cost);
-            }
         }
         let answer = row.key.map(|key| {
             let text = row.text.as_str().into();
@@ -192,7 +189,7 @@ impl Driver {
             self.touched.insert(target.relquery.id, target.relquery);
         }
         match charge {
-            Some(uncounted) if is_called_off => self.shared.count_called_off(uncounted),
+            Some(uncounted) if is_called_off => self.shared.count_in_memory(uncounted),
             Some(uncounted) => self.shared.forget_answer(&uncounted),
             None => {}
         }
@@ -206,7 +203,7 @@ impl Driver {
         let cost = prices.unwrap_or_else(|| self.shared.prices.dearest()).cost(usage);
         // Rows that end too late to be called off are in the metrics as finished ones.
         self.shared.metrics.row_called_off(account.tenant, usage, self.shared.clock.now());
-        self.shared.count_called_off(RowCharge { account, spent: one_row(usage, cost), answer: None });
+        self.shared.count_in_memory(RowCharge { account, spent: one_row(usage, cost), answer: None });
     }
 
     /// Takes a row that ended out of the books, but for its room: [`Self::settle`] gives that back.
