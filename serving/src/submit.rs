@@ -70,8 +70,8 @@ pub struct Resumed {
     pub id: Option<RelQueryId>,
     /// Its rows that were finished.
     pub rows: Vec<(u32, String, RowProgress)>,
-    /// Whether new work is to have a ticket before anybody is told of it: its rows too are shown, and counted, once they
-    /// are recorded.
+    /// Whether new work is to have a ticket before anybody is told of it, or is a batch's: its rows too are shown, and
+    /// counted, once they are recorded.
     pub gets_ticket: bool,
 }
 

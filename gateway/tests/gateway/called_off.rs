@@ -1,8 +1,17 @@
 //! What is called off before its end, or left by its client, is usage up to there: of every route, once.
 
+use std::sync::Arc;
+
+use base::{ServiceClass, TokenId, WorkItem};
 use gateway::wire::relquery::public_id;
 use serde_json::{Value, json};
+use serving::caller::{Caller, WeightedTenant};
+use serving::column::OpenColumn;
+use serving::intake::{PendingRow, TemplateRows};
+use serving::relquery_state::RelQueryKind;
+use serving::submit::Prepared;
 use serving::usage_writer;
+use store::DEFAULT_TENANT;
 use tokio::net::TcpStream;
 
 use crate::background;
@@ -225,6 +234,48 @@ async fn a_row_that_ends_after_its_ticket_was_deleted_is_counted_once() {
     server.until_free().await;
     assert_eq!(server.client.until_over(&path).await["status"], "cancelled");
     assert_eq!(usage(&server).await, [1, 1, 5, 1]);
+}
+
+/// A window of a column: one row, of this prompt.
+fn window(prompt: &str) -> Prepared {
+    let item = WorkItem {
+        row: 0,
+        prompt: prompt.bytes().map(|byte| TokenId(byte.into())).collect(),
+        spans: Arc::from([]),
+        sections: Arc::from([]),
+        generation: Arc::default(),
+        seed: 0,
+    };
+    let rows = vec![PendingRow { targets: vec![0], item, key: None }];
+    Prepared {
+        kind: RelQueryKind::Column,
+        route: "sql",
+        class: ServiceClass::Dashboard,
+        rows: 1,
+        failed: Vec::new(),
+        answered: Vec::new(),
+        deadline: None,
+        pin: None,
+        parts: vec![TemplateRows { open: None, label: None, rows }],
+    }
+}
+
+#[actix_web::test]
+async fn an_answer_that_nobody_took_is_counted_here_unless_its_row_runs_again_elsewhere() {
+    for (runs_again, counted) in [(false, [0, 1, 5, 2]), (true, [0; 4])] {
+        let server = serve().await;
+        let caller = Caller::of(WeightedTenant::usual(DEFAULT_TENANT));
+        let (column, _answers) = OpenColumn::open(&server.running.app.runtime, caller, "sql").unwrap();
+        column.withhold();
+        let room = column.reserve(1).unwrap();
+        column.extend(&[0], window("Say a"), (room, None)).await.unwrap();
+        server.until_free().await;
+        if runs_again {
+            column.run_again();
+        }
+        drop(column);
+        assert_eq!(usage(&server).await, counted);
+    }
 }
 
 #[actix_web::test]

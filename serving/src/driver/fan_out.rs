@@ -142,9 +142,6 @@ impl Driver {
         let probability = probability.or(row.probability);
         for target in &row.targets {
             target.relquery.keep_probability(target.index, probability);
-            if target.source == AnswerSource::Model {
-                target.relquery.keep_cost(target.index, cost);
-            }
         }
         let answer = row.key.map(|key| {
             let text = row.text.as_str().into();
@@ -196,7 +193,7 @@ impl Driver {
         match (charge, called_off) {
             (Some(uncounted), Some(relquery)) => {
                 relquery.leave_usage(uncounted.spent.usage);
-                self.shared.count_called_off(uncounted);
+                self.shared.count_in_memory(uncounted);
             }
             (Some(uncounted), None) => self.shared.forget_answer(&uncounted),
             (None, _) => {}
@@ -216,7 +213,7 @@ impl Driver {
         let cost = prices.unwrap_or_else(|| self.shared.prices.dearest()).cost(usage);
         // Rows that end too late to be called off are in the metrics as finished ones.
         self.shared.metrics.row_called_off(account.tenant, usage, self.shared.clock.now());
-        self.shared.count_called_off(RowCharge { account, spent: one_row(usage, cost), answer: None });
+        self.shared.count_in_memory(RowCharge { account, spent: one_row(usage, cost), answer: None });
         Some(usage)
     }
 

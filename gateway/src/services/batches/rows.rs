@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use base::{ServiceClass, TokenId};
 use budget::{most, split_within};
 pub(super) use follow::failure;
-use follow::{EndedLine, To, follow};
+use follow::{EndedLine, LineUsage, To, follow};
 use ir::bucket::Buffer;
 use read::{LineReader, Portion};
 use serving::account::BATCHES;
@@ -25,7 +25,7 @@ use serving::intake::{PendingRow, TemplateRows};
 use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::{RelQueryKind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
-use store::{TicketRow, UsageKey, UsageRow, Used};
+use store::{TicketRow, UsageRow};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
@@ -210,7 +210,9 @@ impl Flow<'_> {
         }
         loop {
             self.put_back(others);
-            match submit::submit(&model.runtime, self.caller, work(&lines), Resumed::default()).await {
+            // They are recorded with what they used.
+            let recorded = Resumed { gets_ticket: true, ..Resumed::default() };
+            match submit::submit(&model.runtime, self.caller, work(&lines), recorded).await {
                 Err(RequestError::TenantBudget { .. }) => {
                     (lines, others) = split_within(lines, most, |sum| budgets.has_room(tenant, sum));
                     if lines.is_empty() {
@@ -286,13 +288,11 @@ impl Flow<'_> {
             match self.app.runtime.store.append_rows_with_usage(id, holder, &rows).await {
                 Ok(()) => {
                     drop(self.alone.take());
-                    for line in self.unwritten.drain(..count).filter_map(|line| line.used) {
-                        let amount = BudgetAmount::of(line.usage, line.cost);
-                        self.app.runtime.shared.budgets.written(self.caller.tenant, amount);
-                    }
+                    self.unwritten.drain(..count).filter_map(|line| line.used).for_each(LineUsage::recorded);
                 }
                 Err(store::Error::Missing(what)) => {
                     tracing::warn!(batch = id, "a batch has no {what} any more: it is another's to run");
+                    self.unwritten.drain(..).filter_map(|line| line.used).for_each(LineUsage::left);
                     return Err(Stop::Left);
                 }
                 Err(error) => {
@@ -306,23 +306,8 @@ impl Flow<'_> {
 
     /// A line and the sum that what it used belongs to.
     fn with_usage(&self, line: &EndedLine) -> (TicketRow, Option<UsageRow>) {
-        let usage = line.used.as_ref().map(|used| UsageRow {
-            key: UsageKey {
-                tenant: self.caller.tenant,
-                day: self.app.runtime.shared.unix_now().day(),
-                model: used.model.clone(),
-                route: BATCHES.to_owned(),
-            },
-            used: Used {
-                requests: 0,
-                rows: used.rows,
-                prompt: used.usage.prompt,
-                cached: used.usage.cached,
-                computed: used.usage.computed,
-                output: used.usage.output,
-                cost: used.cost,
-            },
-        });
+        let day = self.app.runtime.shared.unix_now().day();
+        let usage = line.used.as_ref().map(|used| used.row(self.caller.tenant, day));
         (line.row.clone(), usage)
     }
 
