@@ -49,7 +49,7 @@ impl AiSettings {
             return Ok(());
         };
         if let Some(range) = range_of(variable) {
-            return match value.trim().parse().is_ok_and(|number: u64| range.contains(&number)) {
+            return match value.parse().is_ok_and(|number: u64| range.contains(&number)) {
                 true => Ok(()),
                 false => plan_err!("{variable} {}, not `{value}`", limits_of(&range)),
             };
@@ -122,7 +122,7 @@ pub(crate) fn refused(options: &ConfigOptions, variable: &str, value: &str) -> D
     let Some(entry) = found else { return plan_datafusion_err!("there is no setting {variable}") };
     match entry.value.as_deref() {
         Some("true" | "false") => plan_datafusion_err!("{variable} must be true or false, not `{value}`"),
-        Some(number) if number.parse::<u64>().is_ok() => {
+        Some(number) if number.parse::<u64>().is_ok() && value.parse::<u64>().is_err() => {
             plan_datafusion_err!("{variable} must be a whole number, not `{value}`")
         }
         _ => plan_datafusion_err!("{variable} cannot be `{value}`"),
@@ -182,6 +182,7 @@ mod tests {
         for (name, value, from) in [
             ("relserve.max_tokens", "-1", 0),
             ("relserve.max_calls", "1.5", 0),
+            ("relserve.max_calls", " 5 ", 0),
             ("relserve.max_tokens", "18446744073709551616", 0),
             ("relserve.window_rows", "0", 1),
             ("Relserve.Window_Rows", "many", 1),

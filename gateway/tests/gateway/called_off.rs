@@ -236,6 +236,25 @@ async fn a_row_that_ends_after_its_ticket_was_deleted_is_counted_once() {
     assert_eq!(usage(&server).await, [1, 1, 5, 1]);
 }
 
+#[actix_web::test]
+async fn a_row_that_ends_after_its_batch_was_called_off_is_in_the_usage_of_both_once() {
+    let (_dir, store) = lasting_store().await;
+    let server = serve_on(config(), model(), store).await;
+    server.gate.shut();
+    let text = line("one", json!({"prompt": "Say a", "max_tokens": 1, "temperature": 0}));
+    let file = upload(&server.client, &text).await;
+    let id = make(&server.client, &file).await["id"].as_str().unwrap().to_owned();
+    server.until("its only step is at the gate", |server| server.gate.passed() == 1).await;
+    server.client.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await;
+    until_called_off(&server).await;
+    server.gate.release();
+    let batch = until_over(&server.client, &id).await;
+    assert_eq!((&batch["status"], &batch["request_counts"]["completed"]), (&json!("cancelled"), &json!(0)));
+    assert_eq!(usage(&server).await, [1, 1, 5, 1]);
+    let told = &batch["usage"];
+    assert_eq!((&told["input_tokens"], &told["output_tokens"]), (&json!(5), &json!(1)), "{batch}");
+}
+
 /// A window of a column: one row, of this prompt.
 fn window(prompt: &str) -> Prepared {
     let item = WorkItem {

@@ -211,8 +211,8 @@ fn count_rest(shared: &Shared, relquery: &RelQueryState) -> AnswerTokens {
     used.into()
 }
 
-/// What the rows of a relQuery used that were called off, once the loop has let them go. It is asked again now and then: a
-/// server that ends lets nothing go.
+/// What the rows of a relQuery used that were called off, once the loop has let them go. A server that ends waits no longer
+/// than a look for that: its loop may never come to it.
 async fn left_usage(handle: &OwnerHandle, version: &mut watch::Receiver<u64>) -> AnswerTokens {
     let (runtime, relquery) = (handle.runtime(), handle.relquery());
     loop {
@@ -224,13 +224,17 @@ async fn left_usage(handle: &OwnerHandle, version: &mut watch::Receiver<u64>) ->
         if let Some(usage) = left {
             return usage.into();
         }
-        if runs_again || runtime.is_draining() || runtime.shared.pulse.is_dead() {
+        if runs_again {
             return AnswerTokens::default();
         }
         tokio::select! {
             // The sender lives in the relQuery, so it cannot be gone.
             _ = version.changed() => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(LOOK) => {
+                if runtime.is_draining() || runtime.shared.pulse.is_dead() {
+                    return AnswerTokens::default();
+                }
+            }
         }
     }
 }
