@@ -161,9 +161,9 @@ fn what_a_row_has_put_out_unheard_is_all_it_may_until_costs_are_known_and_then_w
     for round in 0..16 {
         fleet.submit(submission(u64::from(round), now.0, rows(round, 1))).expect("room");
         let id = RelQueryId(u64::from(round));
-        assert_eq!(fleet.thought_output(id, 0, now), None, "it waits");
+        assert_eq!(fleet.estimated_output(id, 0, now), None, "it waits");
         let sent = fleet.dispatch(now).remove(0);
-        assert_eq!(fleet.thought_output(id, 0, now), Some(TokenCount(OUTPUT)));
+        assert_eq!(fleet.estimated_output(id, 0, now), Some(TokenCount(OUTPUT)));
         now = now + Nanos(100_000_000);
         end(&mut fleet, &sent, now);
     }
@@ -172,10 +172,10 @@ fn what_a_row_has_put_out_unheard_is_all_it_may_until_costs_are_known_and_then_w
     let step = cost.decode_base.0 + cost.decode_per_sequence.0;
     fleet.submit(submission(id.0, now.0, rows(100, 1))).expect("room");
     assert_eq!(fleet.dispatch(now).len(), 1);
-    let thought = |after: u64| fleet.thought_output(id, 0, now + Nanos(after)).map(|output| output.0);
-    assert_eq!((thought(0), thought(prompt + step / 2)), (Some(0), Some(0)), "its prompt comes first");
-    assert_eq!(thought(prompt + 3 * step + step / 2), Some(3));
-    assert_eq!(thought(prompt + 100 * step), Some(OUTPUT), "it may not have more");
+    let estimated = |after: u64| fleet.estimated_output(id, 0, now + Nanos(after)).map(|output| output.0);
+    assert_eq!((estimated(0), estimated(prompt + step / 2)), (Some(0), Some(0)), "its prompt comes first");
+    assert_eq!(estimated(prompt + 3 * step + step / 2), Some(3));
+    assert_eq!(estimated(prompt + 100 * step), Some(OUTPUT), "it may not have more");
     fleet.cancel(id);
-    assert_eq!(fleet.thought_output(id, 0, now), None);
+    assert_eq!(fleet.estimated_output(id, 0, now), None);
 }

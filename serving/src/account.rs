@@ -12,8 +12,9 @@ use base::{Money, TenantId};
 use scheduler::Usage;
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 
-/// The route of batches. What their rows use is recorded with the rows, by who records these, so that a kill separates
-/// neither from the other; it is in no sum here. What rows used that were called off is: nobody records them.
+/// The route of batches. What their rows use is recorded with the lines, by who records these, so that a kill separates
+/// neither from the other; until then it is withheld here. What rows used that were called off is in a sum here: nobody
+/// records them.
 pub const BATCHES: &str = "batches";
 
 /// What a sum is for.

@@ -12,7 +12,7 @@ use crate::budgets::BudgetReservation;
 use crate::caller::Caller;
 use crate::error::RequestError;
 use crate::intake::Job;
-use crate::ownership::OwnerHandle;
+use crate::ownership::{self, OwnerHandle};
 use crate::relquery_state::{AnswerRow, RelQueryKind, RelQueryState, RowCharge, Status, TakenRows};
 use crate::runtime::Runtime;
 use crate::submit::{self, Prepared};
@@ -118,7 +118,7 @@ impl OpenColumn {
         self.handle.relquery().withhold();
     }
 
-    /// Rows without an answer when the column is dropped run again elsewhere, which counts them.
+    /// Rows whose answers nobody has taken when the column is dropped run again elsewhere, which counts them.
     pub fn run_again(&self) {
         self.handle.relquery().run_again();
     }
@@ -201,8 +201,16 @@ impl OpenColumn {
 impl Drop for OpenColumn {
     fn drop(&mut self) {
         let (relquery, now) = (self.handle.relquery(), self.runtime.shared.clock.now());
-        self.runtime.shared.without_ticket(relquery);
-        let was_over = relquery.read().is_over();
+        let (was_over, runs_again) = {
+            let state = relquery.read();
+            (state.is_over(), state.runs_again())
+        };
+        if runs_again {
+            // What nobody has taken runs again too, as what is under way does.
+            ownership::cede(&self.runtime, relquery);
+        } else {
+            self.runtime.shared.without_ticket(relquery);
+        }
         if !relquery.close(now) {
             // The handle calls it off, unless it was over: then the loop may not know yet that no further rows come.
             if was_over {

@@ -148,8 +148,8 @@ pub fn cancel(runtime: &Runtime, relquery: &Arc<RelQueryState>) -> bool {
     was_running
 }
 
-/// Ends a relQuery whose ticket another gateway has, or another start: that runs its rows again, and counts them. Nobody
-/// called it off: should it come back, it is taken up anew.
+/// Ends a relQuery that another gateway goes on with, or another start: that runs the rows again that are not stored, and
+/// counts them. Nobody called it off: should it come back, it is taken up anew.
 pub fn cede(runtime: &Runtime, relquery: &Arc<RelQueryState>) {
     runtime.registry.remove(relquery.id);
     relquery.run_again();

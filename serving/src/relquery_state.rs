@@ -14,9 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use base::{
-    End, Money, Nanos, Periods, PromptToken, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob,
-};
+use base::{End, Nanos, Periods, PromptToken, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob};
 /// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are
 /// cached.
 pub use scheduler::Usage;
@@ -73,8 +71,6 @@ pub struct AnswerRow {
     pub prompt: Vec<Arc<[PromptToken]>>,
     /// How likely its output was among all that its constraint allowed, where that is known.
     pub probability: Option<f64>,
-    /// What its run cost; nothing where it had none of its own.
-    pub cost: Money,
     /// When its prefill began; of rows that ran themselves, or that joined one before it began.
     pub start: Option<RowStart>,
     /// When it finished or failed.
@@ -130,7 +126,8 @@ pub struct State {
     pub rows: Vec<AnswerRow>,
     /// Rows in the order in which they finished or failed.
     pub finished: Vec<u32>,
-    /// Of a ticket: how many of those are in the store, or were shown before there was a ticket.
+    /// Of a ticket: how many of those are in the store, or were shown before there was a ticket. Of a batch, whose lines
+    /// nobody is shown before: none.
     recorded: Option<usize>,
     /// What the others used that ran.
     charges: BTreeMap<u32, RowCharge>,
@@ -254,7 +251,6 @@ impl AnswerRow {
             logprobs: Vec::new(),
             prompt: Vec::new(),
             probability: None,
-            cost: Money(0),
             start: None,
             ended: None,
             state: RowProgress::Pending,
@@ -417,15 +413,6 @@ impl RelQueryState {
         let row = &mut state.rows[index as usize];
         if row.state == RowProgress::Pending {
             row.probability = probability;
-        }
-    }
-
-    /// What a row cost that is about to be settled.
-    pub(crate) fn keep_cost(&self, index: u32, cost: Money) {
-        let mut state = self.read();
-        let row = &mut state.rows[index as usize];
-        if row.state == RowProgress::Pending {
-            row.cost = cost;
         }
     }
 

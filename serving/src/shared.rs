@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base::{PinId, RelQueryId};
 use store::UnixMillis;
 
-use crate::account::{self, Account, Accounts, Spent};
-use crate::budgets::{BudgetAmount, Budgets};
+use crate::account::Accounts;
+use crate::budgets::Budgets;
 use crate::clock::Clock;
 use crate::database_clock::DatabaseClock;
 use crate::gateway_ids::GatewayIds;
@@ -92,14 +92,6 @@ impl Shared {
     /// The time by the database's clock.
     pub fn unix_now(&self) -> UnixMillis {
         self.database_clock.at(self.clock.now())
-    }
-
-    /// A row of an account has ended, which memory counts.
-    pub(crate) fn spend(&self, account: Account, spent: Spent) {
-        if account.route != account::BATCHES {
-            self.accounts.add(account, spent);
-        }
-        self.budgets.charge(account.tenant, BudgetAmount::of(spent.usage, spent.cost));
     }
 
     /// A relQuery has ended: it is counted, and its spans are made where it is traced.

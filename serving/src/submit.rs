@@ -7,7 +7,7 @@ use base::{End, Millis, RelQueryId, ServiceClass, TenantId, TokenCount, TokenId}
 use serde_json::{Value, json};
 use store::ResultKey;
 
-use crate::account::{Account, Spent};
+use crate::account::{Account, BATCHES, Spent};
 use crate::budgets::BudgetAmount;
 use crate::caller::Caller;
 use crate::clock::Deadline;
@@ -70,8 +70,8 @@ pub struct Resumed {
     pub id: Option<RelQueryId>,
     /// Its rows that were finished.
     pub rows: Vec<(u32, String, RowProgress)>,
-    /// Whether new work is to have a ticket before anybody is told of it: its rows too are shown, and counted, once they
-    /// are recorded.
+    /// Whether new work is to have a ticket before anybody is told of it, or is a batch's: its rows too are shown, and
+    /// counted, once they are recorded.
     pub gets_ticket: bool,
 }
 
@@ -96,8 +96,8 @@ pub async fn submit(
     let job = known(runtime, caller, &relquery, prepared).await;
     relquery.hold_scores(runtime.shared.scores.take(scores_asked(&runtime.model, &job.parts))?);
     set_aside(runtime, &job, is_resumed)?;
-    // What is resumed was counted when it came, and stored before its ticket was.
-    if !is_resumed {
+    // What is resumed was counted when it came, and stored before its ticket was; a batch is, whatever its parts, as it begins.
+    if !is_resumed && job.account.route != BATCHES {
         count_request(runtime, caller, job.account.route);
     }
     runtime.registry.insert(&relquery);

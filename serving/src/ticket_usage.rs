@@ -1,10 +1,9 @@
-//! Where what a row used is counted: in memory as it ends, which writes its sums now and then; of a row that a ticket keeps
-//! in the store, in one transaction with the row, so that after any kill the sums are those of the rows that are stored.
+//! Where what a row used is counted: in memory as it ends, which writes its sums now and then; of a row that a ticket or a
+//! batch keeps in the store, in one transaction with the row, so that after any kill the sums are those of the rows that are stored.
 //! Until then the relQuery has it ([`RowCharge`]), and budgets hold it. Must not know the store.
 
 use base::Time;
 
-use crate::account::BATCHES;
 use crate::budgets::BudgetAmount;
 use crate::relquery_state::charges::CountedBy;
 use crate::relquery_state::{RelQueryState, RowCharge, RowProgress};
@@ -22,15 +21,9 @@ impl Shared {
     ) -> Option<RowCharge> {
         // Held over both: who makes a ticket finds the row ended and counted, or keeps it back with what it used.
         let mut state = relquery.read();
-        let left = match state.counted_by(index, charge.account.route) {
-            // Its line was called off, and it went on for somebody else: no line is recorded that counts it.
-            CountedBy::Memory if charge.account.route == BATCHES && relquery.trace.route() != BATCHES => {
-                self.count_called_off(charge);
-                None
-            }
+        let left = match state.counted_by(index) {
             CountedBy::Memory => {
-                self.spend(charge.account, charge.spent);
-                self.write_answer(charge);
+                self.count_in_memory(charge);
                 None
             }
             CountedBy::Ticket => {
@@ -45,9 +38,8 @@ impl Shared {
         left
     }
 
-    /// A row has run for somebody who has called it off, up to then or, as that came too late, to its end. No ticket and no
-    /// batch is recorded with it: memory counts it.
-    pub(crate) fn count_called_off(&self, charge: RowCharge) {
+    /// Counts what a row used that no store counts: it has ended without a ticket and a batch, or was called off.
+    pub(crate) fn count_in_memory(&self, charge: RowCharge) {
         self.accounts.add(charge.account, charge.spent);
         self.budgets.charge(charge.account.tenant, amount(&charge));
         self.write_answer(charge);
@@ -124,7 +116,7 @@ mod tests {
     use store::{Computed, TenantLimits};
 
     use super::*;
-    use crate::account::{Account, Spent};
+    use crate::account::{Account, BATCHES, Spent};
     use crate::error::RequestError;
     use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
     use crate::results::Answer;
@@ -259,26 +251,38 @@ mod tests {
         assert!(relquery.read().is_called_off());
         let left = end_row_of(ACCOUNT, &shared, &relquery, 0).expect("its ticket is over");
         assert_eq!(counted(&shared), (0, 0, 0, 0));
-        shared.count_called_off(left);
+        shared.count_in_memory(left);
         assert_eq!(counted(&shared), (1, 10, 10, 1));
+    }
 
+    #[test]
+    fn what_a_batch_began_is_counted_with_the_line_or_by_whoever_it_goes_on_for() {
         let batches = Account { route: BATCHES, ..ACCOUNT };
-        let (shared, relquery) = begun(2);
-        relquery.trace.came_by(BATCHES);
-        assert_eq!(end_row_of(batches, &shared, &relquery, 0), None, "its line will be recorded");
-        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (0, 10));
-        relquery.end(Status::Cancelled, Time(2));
-        let left = end_row_of(batches, &shared, &relquery, 1).expect("no line is recorded any more");
-        shared.count_called_off(left);
-        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (1, 20));
-
+        let sums = |shared: &Shared| {
+            let budget = shared.budgets.status(TENANT).day;
+            (shared.accounts.of(batches).rows, shared.accounts.unwritten_tokens(batches), budget.tokens)
+        };
+        // For a line of the batch that asked for it, or of another one: its line is recorded with it.
+        let (shared, line) = begun(3);
+        line.withhold();
+        assert_eq!(end_row_of(batches, &shared, &line, 0), None);
+        assert_eq!(sums(&shared), (0, 10, 10), "budgets hold it until the line is recorded");
+        let failed = RowProgress::Failed(RequestError::Internal);
+        let charge = line.read().take_charges(0..1).0.remove(0);
+        assert_eq!(shared.settle_run(&line, (1, failed), charge.clone(), Time(1)), None);
+        let taken = line.read().take_charges(0..3);
+        assert_eq!(taken, (vec![], vec![charge.clone()]), "each once, and those that failed apart");
+        shared.leave_charges(taken.1);
+        shared.recorded_charges(vec![charge]);
+        read_store(&shared, 10);
+        assert_eq!(sums(&shared), (0, 0, 10), "what is recorded, and nothing of what failed");
+        assert_eq!(end_row_of(batches, &shared, &line, 2), None, "it was its last");
+        shared.without_ticket(&line);
+        assert_eq!(sums(&shared), (1, 10, 20), "its line was called off");
+        // For another request, after the batch was called off.
         let (shared, other) = begun(1);
-        assert_eq!(
-            end_row_of(batches, &shared, &other, 0),
-            None,
-            "no line has it any more: memory counts it"
-        );
-        assert_eq!((shared.accounts.of(batches).rows, shared.budgets.status(TENANT).day.tokens), (1, 10));
+        assert_eq!(end_row_of(batches, &shared, &other, 0), None);
+        assert_eq!(sums(&shared), (1, 10, 10), "no line has it any more");
     }
 
     #[test]

@@ -16,7 +16,9 @@ use ir::Cell;
 use sql::Session;
 use sql::function::{BoundInput, Function};
 use sql::options::CallOptions;
-use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
+use sql::runner::{
+    AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens, Unsent,
+};
 use tokio::sync::mpsc::UnboundedSender;
 
 const ROWS: u64 = 10_000;
@@ -51,7 +53,7 @@ impl Runner for AtOnce {
 }
 
 impl Run for AnsweredColumn {
-    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
+    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), Unsent>> {
         Box::pin(async move {
             for Row { id, .. } in rows {
                 let outcome = Outcome::text("label 0");

@@ -229,8 +229,28 @@ impl From<RunError> for DataFusionError {
 
 /// A relQuery that is open: it takes rows until it is dropped, and what still runs then is cancelled.
 pub trait Run: Send {
-    /// Hands rows over; waits where the queue is full.
-    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>>;
+    /// Hands rows over; waits where the queue is full. Those that were handed over before an error are answered.
+    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), Unsent>>;
+
+    /// Whether a budget may refuse rows of it.
+    fn is_limited(&self) -> bool {
+        false
+    }
+}
+
+/// Rows that are not handed over, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unsent {
+    /// How many of the rows were before, the first ones.
+    pub handed: usize,
+    pub error: RunError,
+}
+
+impl From<RunError> for Unsent {
+    /// None of the rows was.
+    fn from(error: RunError) -> Self {
+        Self { handed: 0, error }
+    }
 }
 
 /// A text's vector.

@@ -39,7 +39,7 @@ use crate::runner::Runner;
 use crate::scans::{self, ScanningTool};
 use crate::settings::AiSettings;
 use crate::tables::TenantTables;
-use crate::{aggregate, arrays, clauses, function, names, options, prompt, tables};
+use crate::{aggregate, arrays, clauses, function, names, options, prompt, settings, tables};
 
 /// Plans AI operators beside those of DataFusion.
 #[derive(Debug)]
@@ -288,8 +288,10 @@ impl Session {
             LogicalPlan::Explain(explain) => Some(Arc::clone(&explain.plan)),
             _ => None,
         };
+        let mut set_value = None;
         if let LogicalPlan::Statement(PlanStatement::SetVariable(set)) = &plan {
             AiSettings::check(&set.variable, &set.value)?;
+            set_value = Some((set.variable.clone(), set.value.clone()));
             if set.variable.eq_ignore_ascii_case(AiSettings::MODEL) && !set.value.is_empty() {
                 self.model(&set.value)?;
             }
@@ -301,7 +303,14 @@ impl Session {
             }
             _ => plan,
         };
-        let frame = tables::statement::execute(&self.context, plan, text).await?;
+        let frame = tables::statement::execute(&self.context, plan, text).await;
+        let frame = frame.map_err(|error| match &set_value {
+            // Those of planning are ours.
+            Some((variable, value)) if !matches!(error.find_root(), DataFusionError::Plan(_)) => {
+                settings::refused(self.context.state().config_options(), variable, value)
+            }
+            _ => error,
+        })?;
         let (state, plan) = frame.into_parts();
         let settings = state.config_options().extensions.get::<AiSettings>().cloned().unwrap_or_default();
         let physical = state.create_physical_plan(&plan).await?;

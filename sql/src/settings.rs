@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use datafusion::common::config::ConfigExtension;
-use datafusion::common::{Result, extensions_options, plan_err};
+use datafusion::common::config::{ConfigExtension, ConfigOptions};
+use datafusion::common::{DataFusionError, Result, extensions_options, plan_datafusion_err, plan_err};
 
 use crate::query::QueryLimits;
 use crate::runner::PromptOrder;
@@ -39,16 +39,30 @@ impl AiSettings {
     /// The setting of the model, as it is set.
     pub(crate) const MODEL: &str = "relserve.model";
 
-    /// What is wrong with a value of a setting that is a number, as it is set.
+    /// What is wrong with a setting of AI functions, as it is set; those of others are theirs.
     ///
     /// # Errors
-    /// One that has the setting's limits.
+    /// One that names it, with what it may be.
     pub(crate) fn check(variable: &str, value: &str) -> Result<()> {
-        let Some(range) = range_of(variable) else { return Ok(()) };
-        if value.trim().parse().is_ok_and(|number: u64| range.contains(&number)) {
+        let name = variable.to_ascii_lowercase();
+        let Some(name) = name.strip_prefix(Self::PREFIX).and_then(|name| name.strip_prefix('.')) else {
             return Ok(());
+        };
+        if let Some(range) = range_of(variable) {
+            return match value.parse().is_ok_and(|number: u64| range.contains(&number)) {
+                true => Ok(()),
+                false => plan_err!("{variable} {}, not `{value}`", limits_of(&range)),
+            };
         }
-        plan_err!("{variable} {}, not `{value}`", limits_of(&range))
+        match name {
+            "model" => Ok(()),
+            "order" => order_of(value).map(drop),
+            "cached_only" | "place_filters" => match value.to_ascii_lowercase().as_str() {
+                "true" | "false" => Ok(()),
+                _ => plan_err!("{variable} must be true or false, not `{value}`"),
+            },
+            _ => plan_err!("there is no setting {variable}"),
+        }
     }
 
     /// The model that is set. An empty name is none.
@@ -80,12 +94,7 @@ impl AiSettings {
     /// # Errors
     /// An order that is none.
     pub(crate) fn limits(&self, scan: impl FnOnce() -> Option<ScanningTool>) -> Result<QueryLimits> {
-        let order = match self.order.as_str() {
-            "exact" => PromptOrder::Exact,
-            "rows" => PromptOrder::Rows,
-            "fields" => PromptOrder::Fields,
-            other => return plan_err!("relserve.order must be exact, rows or fields, not `{other}`"),
-        };
+        let order = order_of(&self.order)?;
         let scan = if self.cached_only.is_none() { scan() } else { None };
         Ok(QueryLimits {
             window_rows: usize::try_from(self.window_rows).unwrap_or(usize::MAX),
@@ -95,6 +104,28 @@ impl AiSettings {
             order,
             scan,
         })
+    }
+}
+
+fn order_of(value: &str) -> Result<PromptOrder> {
+    match value {
+        "exact" => Ok(PromptOrder::Exact),
+        "rows" => Ok(PromptOrder::Rows),
+        "fields" => Ok(PromptOrder::Fields),
+        other => plan_err!("relserve.order must be exact, rows or fields, not `{other}`"),
+    }
+}
+
+/// What is wrong with a value that DataFusion has refused for a setting: its own words do not name it.
+pub(crate) fn refused(options: &ConfigOptions, variable: &str, value: &str) -> DataFusionError {
+    let found = options.entries().into_iter().find(|entry| entry.key.eq_ignore_ascii_case(variable));
+    let Some(entry) = found else { return plan_datafusion_err!("there is no setting {variable}") };
+    match entry.value.as_deref() {
+        Some("true" | "false") => plan_datafusion_err!("{variable} must be true or false, not `{value}`"),
+        Some(number) if number.parse::<u64>().is_ok() && value.parse::<u64>().is_err() => {
+            plan_datafusion_err!("{variable} must be a whole number, not `{value}`")
+        }
+        _ => plan_datafusion_err!("{variable} cannot be `{value}`"),
     }
 }
 
@@ -151,6 +182,7 @@ mod tests {
         for (name, value, from) in [
             ("relserve.max_tokens", "-1", 0),
             ("relserve.max_calls", "1.5", 0),
+            ("relserve.max_calls", " 5 ", 0),
             ("relserve.max_tokens", "18446744073709551616", 0),
             ("relserve.window_rows", "0", 1),
             ("Relserve.Window_Rows", "many", 1),
@@ -160,10 +192,28 @@ mod tests {
                 format!("{name} must be a whole number from {from} to 18446744073709551615, not `{value}`");
             assert!(error.contains(&expected), "{error}");
         }
-        for (name, value) in
-            [("relserve.window_rows", "1"), ("relserve.max_tokens", "0"), ("relserve.model", "-1")]
-        {
+        for (name, value) in [
+            ("relserve.window_rows", "1"),
+            ("relserve.max_tokens", "0"),
+            ("relserve.model", "-1"),
+            ("relserve.order", "exact"),
+            ("relserve.cached_only", "TRUE"),
+            ("datafusion.optimizer.max_passes", "x"),
+        ] {
             AiSettings::check(name, value).expect("it is taken");
+        }
+    }
+
+    #[test]
+    fn what_a_setting_cannot_be_is_told_with_its_name_and_what_it_may_be() {
+        for (name, value, expected) in [
+            ("relserve.cached_only", "maybe", "relserve.cached_only must be true or false, not `maybe`"),
+            ("relserve.place_filters", "1", "relserve.place_filters must be true or false, not `1`"),
+            ("relserve.order", "best", "relserve.order must be exact, rows or fields, not `best`"),
+            ("relserve.nonsense", "1", "there is no setting relserve.nonsense"),
+        ] {
+            let error = AiSettings::check(name, value).expect_err("it is refused").to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

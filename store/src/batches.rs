@@ -11,6 +11,7 @@ use crate::tickets::{
     BATCH, RowCounts, SELECT_ROWS, TicketRow, TicketState, check_holder, row_number, ticket_row,
 };
 use crate::time::{UnixMillis, from_sql, to_sql};
+use crate::usage::{self, UsageRow};
 
 /// What the end of a batch leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,33 @@ impl Store {
                 .bind(id)
                 .execute(&mut *tx)
                 .await?;
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Keeps what is said of a batch that begins, and counts it with `usage`: the first time, however often it is sent.
+    pub async fn begin_batch(
+        &self,
+        id: &str,
+        holder: &str,
+        (summary, usage): (&str, &UsageRow),
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            check_holder(&mut tx, id, holder).await?;
+            let first = sqlx::query(
+                "UPDATE tickets SET summary = $1 WHERE id = $2 AND state = 'running' AND summary IS NULL",
+            )
+            .bind(summary)
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
+            if first.rows_affected() > 0 {
+                self.wait_for_writers(&mut tx, Lock::Usage).await?;
+                usage::add(&mut tx, std::slice::from_ref(usage)).await?;
+            }
             tx.commit().await?;
             Ok(())
         })

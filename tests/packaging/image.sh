@@ -35,7 +35,11 @@ for base in $bases; do
 done
 
 work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 name=relserve-test-$$
+cp -r "$root/packaging" "$root/LICENSE" "$work"
+# Before anything else can fail: by the name that stands in it, what is cleaned up would be a composition that somebody uses.
+sed -i -E "s/^name: .*/name: $name/" "$work/packaging/compose.yaml"
 cleanup() {
   (cd "$work/packaging" 2>/dev/null && $composer --file compose.yaml down --volumes) >/dev/null 2>&1 || true
   "$engine" rm --force --volumes "$name-alone" >/dev/null 2>&1 || true
@@ -46,7 +50,6 @@ cleanup() {
 trap cleanup EXIT
 
 # The Dockerfile as it is; where a program is given, its last stage, which takes that in place of the compiled one.
-cp -r "$root/packaging" "$root/LICENSE" "$work"
 options=("${format[@]}" --tag "localhost/$name:0.1.0")
 # shellcheck disable=SC2206 # words of options
 options+=(${IMAGE_BUILD_OPTIONS:-})
@@ -58,8 +61,8 @@ else
   "$engine" build "${options[@]}" --file "$work/Dockerfile" "$work"
 fi
 
-# compose.yaml with a name, a port and an image of this run's own, and without the model that would be fetched.
+# compose.yaml with a port and an image of this run's own too, and without the model that would be fetched.
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-sed -i -E -e "s/^name: .*/name: $name/" -e "s/127\.0\.0\.1:8080:8080/127.0.0.1:$port:8080/" -e "s#image: relserve:.*#image: localhost/$name:0.1.0#" \
+sed -i -E -e "s/127\.0\.0\.1:8080:8080/127.0.0.1:$port:8080/" -e "s#image: relserve:.*#image: localhost/$name:0.1.0#" \
   -e '/^    build:/,/dockerfile:/d' -e 's/command: \[serve, --default-model.*/command: [serve]/' "$work/packaging/compose.yaml"
 ENGINE=$engine COMPOSER=$composer NAME=$name URL=http://127.0.0.1:$port FOLDER=$work/packaging python3 image_run.py

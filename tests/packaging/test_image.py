@@ -114,6 +114,29 @@ class Image(unittest.TestCase):
         answer = accepted(path, {})
         self.assertEqual((answer or (0, ""))[0], 0, answer)
 
+    def test_a_run_whose_build_fails_takes_down_nothing_but_its_own(self):
+        """A Docker that writes down what it is asked, and the name of a composition that it is to take down."""
+        docker = """#!/bin/sh
+            echo "$@" >>"$ASKED"
+            [ "$1" != build ] || exit 7
+            case "$*" in *" down "*) grep ^name: compose.yaml >>"$ASKED" ;; esac
+        """
+        tools = ["awk", "bash", "cp", "dirname", "grep", "mktemp", "python3", "realpath", "rm", "sed", "sort"]
+        with tempfile.TemporaryDirectory() as folder:
+            asked, fake = pathlib.Path(folder, "asked"), pathlib.Path(folder, "docker")
+            fake.write_text(docker)
+            fake.chmod(0o755)
+            for name in tools:
+                os.symlink(shutil.which(name), pathlib.Path(folder, name))
+            # Nothing else is there, an engine of this machine's least of all.
+            environment = {"PATH": folder, "ASKED": str(asked), "TMPDIR": folder}
+            script = pathlib.Path(__file__).with_name("image.sh")
+            done = subprocess.run(["bash", str(script), str(DOCKERFILE)], env=environment, capture_output=True, check=False)
+            self.assertEqual(done.returncode, 7, done.stderr)
+            taken_down = re.findall(r"^name: (.*)$", asked.read_text(), flags=re.M)
+            self.assertRegex(" ".join(taken_down), r"^relserve-test-\d+$")
+            self.assertEqual(sorted(os.listdir(folder)), sorted([*tools, "asked", "docker"]), "nothing is left")
+
     def test_scripts_are_shell_and_may_run(self):
         for script in PACKAGING.rglob("*.sh"):
             self.assertEqual(run("bash", "-n", str(script)), (0, ""))

@@ -37,6 +37,10 @@ test("a name shows the characters that nobody sees by their code points", () => 
   expect(visible("acme\u202Egro\u200B\u0007")).toBe("acme[U+202E]gro[U+200B][U+0007]");
   expect(visible("acme\u034F\u3164")).toBe("acme[U+034F][U+3164]");
   for (const name of ["Šmíd & söhne", "株式会社", "a\u0301", "🙂"]) expect(visible(name)).toBe(name);
+  for (const name of ["می\u200Cخواهم", "क्\u200Dष", "👩🏽\u200D💻", "👨\u200D👩\u200D👧"]) expect(visible(name)).toBe(name);
+  for (const name of ["ac\u200Dme", "👩\u200D", "\u200Cمی", "می\u200Dخ"]) {
+    expect(visible(name)).toMatch(/\[U\+200[CD]\]/);
+  }
 });
 
 describe("a tenant's limits", () => {

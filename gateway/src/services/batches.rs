@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
+use serving::relquery_state::Usage;
 use serving::traces::{KeptOrigin, Origin};
 use sha2::{Digest as _, Sha256};
 use store::{BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis};
@@ -50,7 +51,7 @@ pub struct BatchRequest {
     pub output_kept: Option<Millis>,
 }
 
-/// Tokens of all answers of a batch.
+/// Tokens of answers of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerTokens {
     /// Prompt tokens.
@@ -58,6 +59,22 @@ pub struct AnswerTokens {
     /// Of those, tokens that were not computed.
     pub cached: u64,
     pub output: u64,
+}
+
+impl AnswerTokens {
+    fn plus(self, more: Self) -> Self {
+        Self {
+            input: self.input + more.input,
+            cached: self.cached + more.cached,
+            output: self.output + more.output,
+        }
+    }
+}
+
+impl From<Usage> for AnswerTokens {
+    fn from(usage: Usage) -> Self {
+        Self { input: usage.prompt.0, cached: usage.cached.0, output: usage.output.0 }
+    }
 }
 
 /// What is known of a batch beside its rows, as the store keeps it.
@@ -70,8 +87,10 @@ pub struct Summary {
     pub completed: u64,
     /// Requests that failed, at the end.
     pub failed: u64,
-    /// Tokens of the answers, at the end.
+    /// Tokens of the answers and of what was called off, at the end.
     pub tokens: Option<AnswerTokens>,
+    /// Of them, those of rows that were called off, or whose lines were: no answer tells of these.
+    pub called_off: AnswerTokens,
     /// When the first could run.
     pub in_progress_at: Option<UnixMillis>,
     /// When the last was over.

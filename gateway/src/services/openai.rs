@@ -489,6 +489,7 @@ pub(crate) fn asked(
     arrival: Time,
 ) -> PreparedRequest {
     let seed = common.sampling.seed.unwrap_or_else(rand::random);
+    let is_one_prompt = items.len() == 1;
     let items = items.into_iter().flat_map(|item| std::iter::repeat_n(item, common.n as usize));
     let row = |(index, item): (u32, WorkItem)| {
         let item = WorkItem { row: index, seed: seed.wrapping_add(u64::from(index)), ..item };
@@ -505,8 +506,9 @@ pub(crate) fn asked(
     };
     let tells_tokens = common.sampling.generation.tells_tokens;
     let prompts = tells_tokens.then(|| rows.iter().map(|row| Arc::clone(&row.item.prompt)).collect());
-    if let [only] = &mut rows[..] {
-        stream(only, common);
+    // Of many prompts a failure in the middle of one would end the stream of all.
+    if is_one_prompt {
+        rows.iter_mut().for_each(|row| stream(row, common));
     }
     let work = Prepared {
         kind: RelQueryKind::RelQuery,

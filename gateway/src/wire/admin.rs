@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::json::JsonFields;
 use crate::services::tenancy::TenantOverview;
 use crate::wire::budget::{AmountReply, BudgetReply};
+use crate::wire::joiners;
 use crate::wire::seconds;
 use crate::wire::workbooks::name;
 
@@ -29,20 +30,26 @@ pub(super) fn plain_name(fields: &mut JsonFields) -> Result<String, RequestError
 }
 
 /// Refuses the name of a tenant or of a key that has a character which nobody sees, or which turns the text around it:
-/// operators tell tenants apart by their names, and read them in lists and logs.
+/// operators tell tenants apart by their names, and read them in lists and logs. Joiners are let through where a script or an
+/// emoji needs them.
 ///
 /// # Errors
 /// Such a character, by its code point.
 pub fn check_visible(field: &str, name: &str) -> Result<(), RequestError> {
-    match name.chars().find(|c| is_invisible(*c)) {
-        None => Ok(()),
-        Some(found) => {
-            let code = u32::from(found);
-            let reason =
-                format!("has the character U+{code:04X}, which is not seen or turns what stands beside it");
-            Err(RequestError::invalid(field, reason))
-        }
-    }
+    let is_hidden = |(at, c): &(usize, char)| {
+        let is_seen = || joiners::is_seen(&name[..*at], *c, &name[*at + c.len_utf8()..]);
+        is_invisible(*c) && !(joiners::is_joiner(*c) && is_seen())
+    };
+    let Some((_, found)) = name.char_indices().find(is_hidden) else { return Ok(()) };
+    let code = u32::from(found);
+    let reason = if joiners::is_joiner(found) {
+        format!(
+            "has the character U+{code:04X} where it is not seen: it joins, or keeps apart, letters and emoji that do so"
+        )
+    } else {
+        format!("has the character U+{code:04X}, which is not seen or turns what stands beside it")
+    };
+    Err(RequestError::invalid(field, reason))
 }
 
 /// Whether a character has no form of its own: controls, fillers that are letters to Unicode and draw nothing, and of its
@@ -58,6 +65,21 @@ fn is_invisible(c: char) -> bool {
     c.is_control() || is_format || is_filler
 }
 
+/// Refuses the name of a tenant that no URL can have in its path: clients take such a part away before they send it, also
+/// where it is percent-encoded.
+///
+/// # Errors
+/// The name.
+pub fn check_in_path(field: &str, name: &str) -> Result<(), RequestError> {
+    if matches!(name, "." | "..") {
+        let reason = format!(
+            "must not be `{name}`, which means a folder in a URL: /v1/tenants/{{name}} would not lead to it"
+        );
+        return Err(RequestError::invalid(field, reason));
+    }
+    Ok(())
+}
+
 /// Takes a string that must be there.
 pub fn required(fields: &mut JsonFields, field: &str) -> Result<String, RequestError> {
     match fields.string(field)? {
@@ -69,6 +91,7 @@ pub fn required(fields: &mut JsonFields, field: &str) -> Result<String, RequestE
 /// Reads `POST /v1/tenants`: the name, and the weight (1 where none is given).
 pub fn tenant(mut fields: JsonFields) -> Result<(String, f64), RequestError> {
     let name = plain_name(&mut fields)?;
+    check_in_path(&fields.name("name"), &name)?;
     let weight = take_weight(&mut fields)?.unwrap_or(1.0);
     fields.finish()?;
     Ok((name, weight))
@@ -326,9 +349,31 @@ mod tests {
             let error = plain_name(&mut fields(&body)).expect_err("refused").to_string();
             assert!(error.contains(code), "{code}: {error}");
         }
-        for plain in ["acme", "Šmíd & söhne", "テナント", "שלום", "a\u{301}", "🙂", " acme\n"] {
+        for joiner in ['\u{200c}', '\u{200d}'] {
+            for name in [format!("ac{joiner}me"), format!("{joiner}acme"), format!("👩{joiner}")] {
+                let error = tenant(fields(&json!({"name": name}))).expect_err("refused").to_string();
+                let expected = format!("U+{:04X} where it is not seen", u32::from(joiner));
+                assert!(error.contains(&expected), "{error}");
+            }
+        }
+        let joined = ["می\u{200c}خواهم", "क्\u{200d}ष", "👩\u{200d}💻"];
+        let plain = ["acme", "Šmíd & söhne", "テナント", "שלום", "a\u{301}", "🙂", " acme\n"];
+        for plain in plain.into_iter().chain(joined) {
             let read = tenant(fields(&json!({"name": plain}))).expect("good");
             assert_eq!(read.0, plain.trim());
+        }
+    }
+
+    #[test]
+    fn a_tenant_has_no_name_that_a_url_cannot_have_in_its_path() {
+        for name in [".", "..", " .. "] {
+            let error = tenant(fields(&json!({"name": name}))).expect_err("refused").to_string();
+            let expected = format!("`name`: must not be `{}`", name.trim());
+            assert!(error.contains(&expected), "{name}: {error}");
+            plain_name(&mut fields(&json!({"name": name}))).expect("a key is named by its number");
+        }
+        for name in ["...", ".a", "a.b", "a/.."] {
+            assert_eq!(tenant(fields(&json!({"name": name}))).expect("good").0, name);
         }
     }
 

@@ -18,6 +18,7 @@ pub mod constraint;
 pub mod corpora;
 pub mod embeddings;
 pub mod files;
+mod joiners;
 pub mod keys;
 pub mod known_models;
 pub mod label;

@@ -1,12 +1,13 @@
 //! Batches of a tenant whose budget of tokens is spent: they wait for the next day, or for a larger budget.
 
 use serde_json::{Value, json};
+use serving::budgets::BudgetAmount;
 use serving::config::Secret;
 use store::{TenantLimits, UnixMillis};
 
 use crate::common::batch::{line, make, read, until, until_over, upload};
 use crate::common::left::{LeftTicket, gone};
-use crate::common::{config, key_of, lasting_store, model, serve_on};
+use crate::common::{Server, config, key_of, lasting_store, model, serve_on};
 
 /// A line whose answer is this word of two letters: 6 tokens of a prompt and 3 of an answer, at most.
 fn one(word: &str) -> String {
@@ -98,4 +99,32 @@ async fn a_batch_that_waits_for_a_budget_past_its_window_expires() {
     assert_eq!((batch["status"].as_str(), counts(&batch)), (Some("expired"), (0, 10)), "{batch}");
     let errors = read(&client, &batch["error_file_id"]).await;
     assert!(errors.iter().all(|(_, error)| error == "batch_expired"), "{errors:?}");
+}
+
+#[actix_web::test]
+async fn a_batch_that_another_gateway_goes_on_with_holds_nothing_of_its_tenants_budget() {
+    let (folder, store) = lasting_store().await;
+    let server = serve_on(config(), model(), store).await;
+    let spent = |server: &Server| server.running.app.runtime.shared.budgets.status(store::DEFAULT_TENANT).day;
+    server.gate.shut();
+    // Of the line's two rows the first ends.
+    let long = format!("Repeat: {}", "x".repeat(100));
+    let prompts = json!({"prompt": ["Say a", long], "max_tokens": 200, "temperature": 0});
+    let file = upload(&server.client, &line("two", prompts)).await;
+    let id = make(&server.client, &file).await["id"].as_str().unwrap().to_owned();
+    server.gate.allow(8);
+    server.until("the first row is charged", |server| spent(server) != BudgetAmount::default()).await;
+    sqlx::any::install_default_drivers();
+    let url = format!("sqlite://{}", folder.path().join("test.db").display());
+    let other = sqlx::AnyPool::connect(&url).await.unwrap();
+    let taken = sqlx::query(
+        "UPDATE tickets SET holder = 'other', leased_until = leased_until + 3600000 WHERE id = $1",
+    );
+    assert_eq!(taken.bind(&id).execute(&other).await.unwrap().rows_affected(), 1);
+    server
+        .until("nothing of it runs", |server| server.running.app.runtime.registry.running().is_empty())
+        .await;
+    server.gate.release();
+    server.until_free().await;
+    server.until("nothing of it is held", |server| spent(server) == BudgetAmount::default()).await;
 }

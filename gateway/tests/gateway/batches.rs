@@ -169,6 +169,56 @@ async fn a_cancelled_batch_keeps_what_is_done() {
     assert_eq!(again["status"], "cancelled");
 }
 
+/// Rows of batches that usage has, and the tokens of their prompts, computed and in all.
+async fn used_by_batches(server: &Server) -> [u64; 3] {
+    let usage = server.client.get("/v1/usage").await.json();
+    let sums = usage["data"].as_array().unwrap().iter().filter(|sum| sum["route"] == "batches");
+    let sums: Vec<&Value> = sums.collect();
+    let sum = |name: &str| sums.iter().map(|sum| sum[name].as_u64().unwrap()).sum::<u64>();
+    ["rows", "computed_tokens", "prompt_tokens"].map(sum)
+}
+
+#[actix_web::test]
+async fn a_line_whose_answer_is_known_uses_nothing() {
+    let (_dir, server) = lasting(config()).await;
+    let text = line("a", json!({"prompt": "Say yes", "temperature": 0, "cache": true}));
+    for round in ["it runs", "its answer is known"] {
+        let batch = make(&server.client, &upload(&server.client, &text).await).await;
+        let batch = until_over(&server.client, batch["id"].as_str().unwrap()).await;
+        assert_eq!(read(&server.client, &batch["output_file_id"]).await, [("a".into(), "yes".into())]);
+        assert_eq!(used_by_batches(&server).await, [1, 7, 7], "{round}");
+    }
+    assert_eq!(server.gate.computed(), 7, "it ran once");
+}
+
+#[actix_web::test]
+async fn a_row_that_goes_on_for_another_batch_is_counted_with_that() {
+    let (_dir, server) = lasting(config()).await;
+    let prompt = format!("Repeat: {}", "x".repeat(50));
+    let text = line("a", json!({"prompt": prompt, "max_tokens": 60, "temperature": 0, "cache": true}));
+    let running =
+        |count: usize| move |server: &Server| server.running.app.runtime.registry.running().len() == count;
+    server.gate.shut();
+    let make_one = async || {
+        let batch = make(&server.client, &upload(&server.client, &text).await).await;
+        batch["id"].as_str().unwrap().to_owned()
+    };
+    let first = make_one().await;
+    server.until("its row is at the gate", |server| server.gate.passed() == 1).await;
+    let second = make_one().await;
+    let handed_over = |server: &Server| server.running.app.runtime.shared.intake.unfinished() == 2;
+    server.until("the other's row is handed over", handed_over).await;
+    server.gate.allow(1);
+    server.until("it joins", |server| server.metric("relserve_rows_shared_total") as u64 == 1).await;
+    server.client.post(&format!("/v1/batches/{first}/cancel"), &json!({})).await;
+    server.until("the first is called off", running(1)).await;
+    server.gate.release();
+    assert_eq!(until_over(&server.client, &second).await["status"], "completed");
+    assert_eq!(until_over(&server.client, &first).await["status"], "cancelled");
+    let computed = server.gate.computed();
+    assert_eq!(used_by_batches(&server).await, [1, computed, computed]);
+}
+
 /// Has a server record some rows of a batch, and ends the server. The batch.
 pub async fn leave_half_done(server: Server, count: usize) -> String {
     server.gate.shut();

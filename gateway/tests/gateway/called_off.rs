@@ -1,8 +1,17 @@
 //! What is called off before its end, or left by its client, is usage up to there: of every route, once.
 
+use std::sync::Arc;
+
+use base::{ServiceClass, TokenId, WorkItem};
 use gateway::wire::relquery::public_id;
 use serde_json::{Value, json};
+use serving::caller::{Caller, WeightedTenant};
+use serving::column::OpenColumn;
+use serving::intake::{PendingRow, TemplateRows};
+use serving::relquery_state::RelQueryKind;
+use serving::submit::Prepared;
 use serving::usage_writer;
+use store::DEFAULT_TENANT;
 use tokio::net::TcpStream;
 
 use crate::background;
@@ -184,9 +193,12 @@ async fn a_batch_that_is_called_off_counts_what_its_unfinished_line_had_used() {
     end_midway(&server, begin, cancel).await;
     let list = server.client.get("/v1/batches").await.json();
     let id = list["data"][0]["id"].as_str().unwrap();
-    assert_eq!(until_over(&server.client, id).await["status"], "cancelled");
-    let [_, rows, prompt, output] = usage(&server).await;
-    assert_eq!((rows, prompt), (2, server.gate.computed()));
+    let batch = until_over(&server.client, id).await;
+    assert_eq!(batch["status"], "cancelled");
+    let [requests, rows, prompt, output] = usage(&server).await;
+    assert_eq!((requests, rows, prompt), (1, 2, server.gate.computed()));
+    let told = &batch["usage"];
+    assert_eq!((&told["input_tokens"], &told["output_tokens"]), (&json!(prompt), &json!(output)), "{batch}");
     assert!(output >= STEPS, "{output}");
 }
 
@@ -222,6 +234,67 @@ async fn a_row_that_ends_after_its_ticket_was_deleted_is_counted_once() {
     server.until_free().await;
     assert_eq!(server.client.until_over(&path).await["status"], "cancelled");
     assert_eq!(usage(&server).await, [1, 1, 5, 1]);
+}
+
+#[actix_web::test]
+async fn a_row_that_ends_after_its_batch_was_called_off_is_in_the_usage_of_both_once() {
+    let (_dir, store) = lasting_store().await;
+    let server = serve_on(config(), model(), store).await;
+    server.gate.shut();
+    let text = line("one", json!({"prompt": "Say a", "max_tokens": 1, "temperature": 0}));
+    let file = upload(&server.client, &text).await;
+    let id = make(&server.client, &file).await["id"].as_str().unwrap().to_owned();
+    server.until("its only step is at the gate", |server| server.gate.passed() == 1).await;
+    server.client.post(&format!("/v1/batches/{id}/cancel"), &json!({})).await;
+    until_called_off(&server).await;
+    server.gate.release();
+    let batch = until_over(&server.client, &id).await;
+    assert_eq!((&batch["status"], &batch["request_counts"]["completed"]), (&json!("cancelled"), &json!(0)));
+    assert_eq!(usage(&server).await, [1, 1, 5, 1]);
+    let told = &batch["usage"];
+    assert_eq!((&told["input_tokens"], &told["output_tokens"]), (&json!(5), &json!(1)), "{batch}");
+}
+
+/// A window of a column: one row, of this prompt.
+fn window(prompt: &str) -> Prepared {
+    let item = WorkItem {
+        row: 0,
+        prompt: prompt.bytes().map(|byte| TokenId(byte.into())).collect(),
+        spans: Arc::from([]),
+        sections: Arc::from([]),
+        generation: Arc::default(),
+        seed: 0,
+    };
+    let rows = vec![PendingRow { targets: vec![0], item, key: None }];
+    Prepared {
+        kind: RelQueryKind::Column,
+        route: "sql",
+        class: ServiceClass::Dashboard,
+        rows: 1,
+        failed: Vec::new(),
+        answered: Vec::new(),
+        deadline: None,
+        pin: None,
+        parts: vec![TemplateRows { open: None, label: None, rows }],
+    }
+}
+
+#[actix_web::test]
+async fn an_answer_that_nobody_took_is_counted_here_unless_its_row_runs_again_elsewhere() {
+    for (runs_again, counted) in [(false, [0, 1, 5, 2]), (true, [0; 4])] {
+        let server = serve().await;
+        let caller = Caller::of(WeightedTenant::usual(DEFAULT_TENANT));
+        let (column, _answers) = OpenColumn::open(&server.running.app.runtime, caller, "sql").unwrap();
+        column.withhold();
+        let room = column.reserve(1).unwrap();
+        column.extend(&[0], window("Say a"), (room, None)).await.unwrap();
+        server.until_free().await;
+        if runs_again {
+            column.run_again();
+        }
+        drop(column);
+        assert_eq!(usage(&server).await, counted);
+    }
 }
 
 #[actix_web::test]
@@ -281,7 +354,6 @@ async fn rows_that_no_reply_has_told_of_are_counted_with_the_prompts_that_were_s
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
     until_up(&server, 1).await;
     replica.next([Act::Hang, Act::Hang]);
-    // Of several answers none goes out before its end.
     let body = json!({"model": "m", "stream": true, "n": 2, "max_tokens": 50,
         "messages": [{"role": "user", "content": "say goodnight"}]});
     let connection = server.client.begin("/v1/chat/completions", &body).await;

@@ -145,9 +145,11 @@ async fn survives(most: usize) -> bool {
     let files = client.get("/v1/files?purpose=batch_output").await.json();
     assert_eq!(files["data"].as_array().unwrap().len(), 1, "after {most} writes: {files}");
     let usage = client.get("/v1/usage").await.json();
-    let of_batches = usage["data"].as_array().unwrap().iter().filter(|day| day["route"] == "batches");
-    let counted: u64 = of_batches.map(|day| day["rows"].as_u64().unwrap()).sum();
-    assert_eq!(counted, LINES as u64, "after {most} writes each row is counted once");
+    let of_batches: Vec<&Value> =
+        usage["data"].as_array().unwrap().iter().filter(|day| day["route"] == "batches").collect();
+    let counted = |name: &str| of_batches.iter().map(|day| day[name].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(counted("rows"), LINES as u64, "after {most} writes each row is counted once");
+    assert_eq!(counted("requests"), 1, "after {most} writes the batch is");
     is_over
 }
 

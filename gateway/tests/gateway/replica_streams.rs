@@ -51,6 +51,26 @@ async fn text_goes_out_as_the_server_says_it_and_is_counted_once() {
     assert_eq!(server.metric("relserve_replica_output_tokens_total{replica=\"0\"}"), 4.0);
 }
 
+#[actix_web::test]
+async fn each_of_several_answers_goes_out_as_it_is_said() {
+    let a = FakeReplica::start().await;
+    let server = front(&a).await;
+    let goes_on = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+    a.next(goes_on.clone().map(Act::StreamHalf));
+    let mut body = chat("greetings");
+    (body["n"], body["temperature"]) = (json!(2), json!(1));
+    let mut stream = server.client.begin("/v1/chat/completions", &body).await;
+    let first = read_until(&mut stream, "gree").await;
+    assert!(!first.contains("tings"), "the rest was not said yet: {first}");
+    goes_on.iter().for_each(|one| one.notify_one());
+    let all = first + &finish_text(stream).await;
+    assert_eq!((all.matches("gree").count(), all.matches("tings").count()), (2, 2), "{all}");
+    for part in ["\"index\":0", "\"index\":1", "[DONE]"] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    assert!(a.state().asked.iter().all(|asked| asked["stream"] == true));
+}
+
 /// What is left of a stream.
 async fn finish_text(mut stream: tokio::net::TcpStream) -> String {
     let mut text = String::new();

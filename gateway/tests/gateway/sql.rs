@@ -153,17 +153,31 @@ async fn mistakes_are_named_and_nothing_else_is_told() {
         (json!({"query": "SELECT 1", "settings": {"a = 1; DROP": 1}}), "must be a setting's name"),
         (
             json!({"query": "SELECT 1", "settings": {"relserve.max_tokens": -1}}),
-            "invalid `settings.relserve.max_tokens`: relserve.max_tokens must be a whole number from 0 to \
-             18446744073709551615, not `-1`",
+            "invalid `settings.relserve.max_tokens`: must be a whole number from 0 to 18446744073709551615, not `-1`",
         ),
         (
             json!({"query": "SELECT 1", "settings": {"relserve.window_rows": 0}}),
-            "invalid `settings.relserve.window_rows`: relserve.window_rows must be a whole number from 1 to \
-             18446744073709551615, not `0`",
+            "invalid `settings.relserve.window_rows`: must be a whole number from 1 to 18446744073709551615, not `0`",
         ),
         (
             json!({"query": "SELECT 1", "settings": {"relserve.max_calls": "18446744073709551616"}}),
             "must be a whole number from 0 to 18446744073709551615, not `18446744073709551616`",
+        ),
+        (
+            json!({"query": "SELECT 1", "settings": {"relserve.cached_only": "maybe"}}),
+            "invalid `settings.relserve.cached_only`: must be true or false, not `maybe`",
+        ),
+        (
+            json!({"query": "SELECT 1", "settings": {"datafusion.optimizer.max_passes": "many"}}),
+            "invalid `settings.datafusion.optimizer.max_passes`: must be a whole number, not `many`",
+        ),
+        (
+            json!({"query": "SELECT 1", "settings": {"datafusion.explain.logical_plan_only": "often"}}),
+            "invalid `settings.datafusion.explain.logical_plan_only`: must be true or false, not `often`",
+        ),
+        (
+            json!({"query": "SET datafusion.optimizer.nothing = 1"}),
+            "there is no setting datafusion.optimizer.nothing",
         ),
         (json!({"query": "SELECT 1", "colour": 1}), "colour"),
     ] {

@@ -2,7 +2,7 @@
 
 use base::{Millis, TokenCount};
 use gateway::config::{Config, SqlBudget};
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{DEFAULT_TENANT, Spending, Store, UnixMillis};
 
 use crate::common::client::{Client, Reply, finish, read_until};
@@ -59,6 +59,31 @@ async fn a_statement_computes_no_more_calls_than_its_budget() {
     let lower = ask(&server.client, (21, 30), json!({ "relserve.max_calls": 2 })).await;
     assert!(lower.body.contains("relserve.max_calls is 2"), "{}", lower.body);
     assert_eq!(ask(&server.client, (1, 5), json!({})).await.body, "{\"n\":5}\n");
+}
+
+#[actix_web::test]
+async fn rows_that_a_budget_has_paid_for_are_shown_before_its_error() {
+    let mut config = config();
+    config.sql.budgets = vec![SqlBudget { statement_calls_max: Some(5), ..SqlBudget::default() }];
+    let server = serve_with(config, model()).await;
+    let one = "SELECT ai_complete(prompt('say {0}', value)) AS t FROM generate_series(1, 9)";
+    let two = "SELECT ai_complete(prompt('tell {0}', value)) AS t, ai_if(prompt('{0} yes', value)) AS y \
+        FROM generate_series(11, 19)";
+    for (query, shown) in [(one, 5), (two, 2)] {
+        let reply = server.client.post("/v1/sql", &json!({ "query": query })).await;
+        let lines: Vec<Value> = reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (last, rows) = lines.split_last().expect("an error");
+        assert_eq!(
+            (reply.status, &last["error"]["code"]),
+            (200, &json!("budget_spent")),
+            "{query}: {}",
+            reply.body
+        );
+        assert_eq!(rows.len(), shown, "{query}: {}", reply.body);
+        assert!(rows.iter().all(|row| row["t"].is_string()), "{query}: {}", reply.body);
+    }
+    server.until_free().await;
+    assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), 10.0);
 }
 
 #[actix_web::test]

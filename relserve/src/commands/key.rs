@@ -4,7 +4,7 @@ use base::{Millis, TenantId};
 use clap::{Args, Subcommand};
 use gateway::config::Config;
 use gateway::services::sql::accounts::user_of;
-use gateway::wire::admin::check_visible;
+use gateway::wire::admin::{check_in_path, check_visible};
 use gateway::wire::keys::scope_of;
 use serde_json::json;
 use store::{
@@ -212,6 +212,7 @@ async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Resu
         Some(tenant) => Ok(tenant),
         None => {
             check_visible("tenant", &name).map_err(|error| error.to_string())?;
+            check_in_path("tenant", &name).map_err(|error| error.to_string())?;
             Ok(store.create_tenant(&name, 1.0, now).await?)
         }
     }

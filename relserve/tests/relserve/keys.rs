@@ -78,6 +78,11 @@ fn keys_are_listed_with_the_names_of_their_tenants_from_any_folder() {
             "{hidden:?}"
         );
     }
+    let refused = relserve(folder.path(), &["key", "create", "a", "--tenant", ".."]);
+    assert!(
+        !refused.status.success() && said(&refused).1.contains("`tenant`: must not be `..`"),
+        "{refused:?}"
+    );
     // A database that is there is not asked about.
     assert!(relserve(folder.path(), &["key", "create", "gone", "--days", "0"]).status.success());
     assert!(relserve(folder.path(), &["key", "create", "lost"]).status.success());

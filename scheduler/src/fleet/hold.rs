@@ -21,9 +21,9 @@ use crate::policy::transition::Transition;
 use crate::priority::RelQueryKey;
 
 impl Fleet {
-    /// Output tokens that a row is thought to have by now that a replica runs, at most as many as it may: all of these
-    /// where the replica's costs are not known. `None`: it runs nowhere.
-    pub fn thought_output(&self, id: RelQueryId, row: u32, now: Time) -> Option<TokenCount> {
+    /// Output tokens that a row has by now that a replica runs, as the replica's fitted costs tell; at most as many as it may,
+    /// and all of these until the costs are known. `None`: it runs nowhere.
+    pub fn estimated_output(&self, id: RelQueryId, row: u32, now: Time) -> Option<TokenCount> {
         let row = self.queries.get(&id)?.row(row)?;
         let flying = self.requests.get(&row.request?)?;
         let lane = self.router.lanes.get(&flying.replica)?;

@@ -80,8 +80,8 @@ impl Fleet {
     }
 
     /// What a row that a replica runs has used so far, of which so many tokens were heard, with that replica. Its reply would
-    /// tell how much of the prompt was cached: all of it counts as computed. What it put out unheard is thought
-    /// ([`Self::thought_output`]). `None`: it runs nowhere.
+    /// tell how much of the prompt was cached: all of it counts as computed. What it put out unheard is
+    /// [estimated](Self::estimated_output). `None`: it runs nowhere.
     pub fn row_usage(&self, id: RelQueryId, row: u32, output: TokenCount) -> Option<(ReplicaId, Usage)> {
         let row = self.queries.get(&id)?.row(row)?;
         let replica = self.requests.get(&row.request?)?.replica;

@@ -142,9 +142,6 @@ impl Driver {
         let probability = probability.or(row.probability);
         for target in &row.targets {
             target.relquery.keep_probability(target.index, probability);
-            if target.source == AnswerSource::Model {
-                target.relquery.keep_cost(target.index, cost);
-            }
         }
         let answer = row.key.map(|key| {
             let text = row.text.as_str().into();
@@ -176,7 +173,7 @@ impl Driver {
     ) {
         let (tenant, output) = (charge.account.tenant, charge.spent.usage.output);
         let mut charge = Some(charge);
-        let mut is_called_off = false;
+        let mut called_off = None;
         for target in targets {
             if target.source == AnswerSource::Model {
                 target.relquery.leave_finished(target.index, output);
@@ -185,28 +182,39 @@ impl Driver {
             match charge.take() {
                 Some(uncounted) => {
                     charge = self.shared.settle_run(&target.relquery, row, uncounted, now);
-                    is_called_off |= charge.is_some() && target.relquery.read().is_called_off();
+                    if charge.is_some() && target.relquery.read().is_called_off() {
+                        called_off = Some(Arc::clone(&target.relquery));
+                    }
                 }
                 None => target.relquery.settle(row.0, row.1, now),
             }
             self.touched.insert(target.relquery.id, target.relquery);
         }
-        match charge {
-            Some(uncounted) if is_called_off => self.shared.count_called_off(uncounted),
-            Some(uncounted) => self.shared.forget_answer(&uncounted),
-            None => {}
+        match (charge, called_off) {
+            (Some(uncounted), Some(relquery)) => {
+                relquery.leave_usage(uncounted.spent.usage);
+                self.shared.count_in_memory(uncounted);
+            }
+            (Some(uncounted), None) => self.shared.forget_answer(&uncounted),
+            (None, _) => {}
         }
         self.shared.intake.finished(tenant, 1);
     }
 
     /// Counts what a row has used that was called off and ends now, without its end. `told`: the tokens that it was heard to
     /// put out. One that has not begun has used nothing.
-    pub(super) fn count_so_far(&self, (id, number): RowKey, account: Account, told: TokenCount) {
-        let Some(RowUse { usage, prices }) = self.backend.used_so_far(id, number, told) else { return };
+    pub(super) fn count_so_far(
+        &self,
+        (id, number): RowKey,
+        account: Account,
+        told: TokenCount,
+    ) -> Option<Usage> {
+        let RowUse { usage, prices } = self.backend.used_so_far(id, number, told)?;
         let cost = prices.unwrap_or_else(|| self.shared.prices.dearest()).cost(usage);
         // Rows that end too late to be called off are in the metrics as finished ones.
         self.shared.metrics.row_called_off(account.tenant, usage, self.shared.clock.now());
-        self.shared.count_called_off(RowCharge { account, spent: one_row(usage, cost), answer: None });
+        self.shared.count_in_memory(RowCharge { account, spent: one_row(usage, cost), answer: None });
+        Some(usage)
     }
 
     /// Takes a row that ended out of the books, but for its room: [`Self::settle`] gives that back.

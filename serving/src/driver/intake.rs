@@ -284,8 +284,9 @@ impl Driver {
             flight.pin = None;
             flight.rows.remove(&number);
             let (account, is_last) = (flight.account, flight.rows.is_empty());
-            if is_called_off {
-                self.count_so_far((id, number), account, TokenCount(output));
+            if is_called_off && let Some(usage) = self.count_so_far((id, number), account, TokenCount(output))
+            {
+                relquery.leave_usage(usage);
             }
             self.publisher.row_ended(id, number, RowEnd { output, samplings, outcome });
             if let Some(key) = key {

@@ -1,10 +1,11 @@
-//! What rows of a ticket used, from their ends until they are stored: the store counts it with the row. A kill between the
-//! two would count the row twice, as it runs again, or not at all.
+//! What rows of a ticket or a batch used, from their ends until they are stored: the store counts it with the row or the
+//! line. A kill between the two would count the row twice, as it runs again, or not at all.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::{AnswerRow, RelQueryState, RowProgress, State, Status};
-use crate::account::{Account, BATCHES, Spent};
+use crate::account::{Account, Spent};
 use crate::budgets::BudgetAmount;
 use crate::error::RequestError;
 use crate::results::{Answer, CellKey};
@@ -35,18 +36,16 @@ pub struct TakenRows {
 pub(crate) enum CountedBy {
     /// Memory, at once.
     Memory,
-    /// The store, with the row of the ticket.
+    /// The store, with the row of the ticket or the line of the batch.
     Ticket,
     /// Nobody: a ticket or a batch stands for the relQuery, which has ended without this row.
     Nobody,
 }
 
 impl State {
-    /// Where a row is counted that ends now, of an account of this route.
-    pub(crate) fn counted_by(&self, row: u32, route: &str) -> CountedBy {
+    /// Where a row is counted that ends now.
+    pub(crate) fn counted_by(&self, row: u32) -> CountedBy {
         match self.recorded {
-            // No line is recorded with it any more.
-            None if route == BATCHES && self.is_over() => CountedBy::Nobody,
             None => CountedBy::Memory,
             Some(_) if self.is_over() || self.rows[row as usize].state != RowProgress::Pending => {
                 CountedBy::Nobody
@@ -72,6 +71,18 @@ impl State {
     /// Keeps what a row used that is about to be settled.
     pub(crate) fn keep_charge(&mut self, row: u32, charge: RowCharge) {
         self.charges.insert(row, charge);
+    }
+
+    /// Takes what rows used that ran, for who records them together: those that have answers, and those that failed.
+    pub fn take_charges(&mut self, rows: Range<usize>) -> (Vec<RowCharge>, Vec<RowCharge>) {
+        let (mut answered, mut failed) = (Vec::new(), Vec::new());
+        for row in rows {
+            let Some(charge) = self.charges.remove(&(row as u32)) else { continue };
+            let has_answer = matches!(self.rows[row].state, RowProgress::Done { .. });
+            let kept = if has_answer { &mut answered } else { &mut failed };
+            kept.push(charge);
+        }
+        (answered, failed)
     }
 
     /// What a row used that the store counts with it.
@@ -100,7 +111,7 @@ impl RelQueryState {
     }
 
     /// Its unfinished rows will run again elsewhere, which counts them: what they have used here does not count. To be said
-    /// before it ends.
+    /// before it ends; where a server's end is why, before its charges are revoked.
     pub fn run_again(&self) {
         self.read().runs_again = true;
     }

@@ -1,4 +1,4 @@
-//! What rows have used that replicas run and have not ended: what is known or thought here, for no reply will tell it. It
+//! What rows have used that replicas run and have not ended: what is known or estimated here, for no reply will tell it. It
 //! is never nothing, or tenants would hang up to compute for nothing.
 
 use base::{RelQueryId, TokenCount};
@@ -28,8 +28,8 @@ impl Fleet {
         let replica = self.replicas.get(&replica)?;
         // The local engine tells each token.
         if let Transport::Server { style, .. } = &replica.transport {
-            let thought = self.queue.thought_output(id, row, self.shared.clock.now());
-            usage.output = usage.output.max(thought.unwrap_or_default());
+            let estimated = self.queue.estimated_output(id, row, self.shared.clock.now());
+            usage.output = usage.output.max(estimated.unwrap_or_default());
             if style.form == PromptForm::Messages {
                 // Of a text the gateway knows bytes; how many tokens those are, earlier replies have told.
                 let bytes = usage.prompt.0;

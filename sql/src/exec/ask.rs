@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 
 use super::bind::{Binder, BoundRow, CallArguments};
 use super::pending::PendingCalls;
@@ -244,8 +244,18 @@ impl Asked {
     }
 
     /// Sends what is to be sent.
-    pub(super) async fn send(&mut self) -> Result<()> {
-        self.pending.send().await
+    pub(super) async fn send(&mut self) {
+        self.pending.send().await;
+    }
+
+    /// Whether nothing more is sent.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.pending.is_stopped()
+    }
+
+    /// Why nothing more is sent, for whoever ends with it.
+    pub(super) fn take_stopped(&mut self) -> Option<DataFusionError> {
+        self.pending.take_stopped()
     }
 
     /// Whether answers are on their way.
@@ -264,8 +274,8 @@ impl Asked {
     }
 
     /// Takes an answer in. Gives the rows that waited for it.
-    pub(super) fn take(&mut self, answer: &RowAnswer) -> Result<Vec<Answered>> {
-        let Some((column, purposes)) = self.pending.take(answer)? else { return Ok(Vec::new()) };
+    pub(super) fn take(&mut self, answer: &RowAnswer) -> Vec<Answered> {
+        let Some((column, purposes)) = self.pending.take(answer) else { return Vec::new() };
         let mut rows = Vec::with_capacity(purposes.len());
         for purpose in purposes {
             match purpose {
@@ -278,7 +288,7 @@ impl Asked {
                 }
             }
         }
-        Ok(rows)
+        rows
     }
 
     /// What an outcome is in SQL.

@@ -7,7 +7,9 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
-use crate::runner::{Outcome, Row, RowAnswer, Run, RunError, RunOptions, TextEmbedder, TextVector, Tokens};
+use crate::runner::{
+    Outcome, Row, RowAnswer, Run, RunError, RunOptions, TextEmbedder, TextVector, Tokens, Unsent,
+};
 
 /// Texts that are embedded together.
 const TEXTS: usize = 128;
@@ -31,7 +33,7 @@ impl EmbeddingRun {
 }
 
 impl Run for EmbeddingRun {
-    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
+    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), Unsent>> {
         Box::pin(async move {
             let embedder = self.embedder.clone()?;
             while self.tasks.try_join_next().is_some() {}
@@ -49,13 +51,13 @@ impl Run for EmbeddingRun {
 }
 
 async fn answer_all(embedder: Arc<dyn TextEmbedder>, rows: Vec<Row>, answers: UnboundedSender<RowAnswer>) {
-    for some in rows.chunks(TEXTS) {
+    for (number, some) in rows.chunks(TEXTS).enumerate() {
         let text = |row: &Row| row.cells.first().map_or_else(String::new, |cell| cell.text().into_owned());
         let mut vectors = match embedder.embed(some.iter().map(text).collect()).await {
             Ok(vectors) => vectors.into_iter(),
             Err(error) => {
                 // No word about any of the texts: those of later rows have no vectors either.
-                for row in some {
+                for row in &rows[number * TEXTS..] {
                     tell(&answers, row.id, (Outcome::Stopped(error.clone()), TokenCount(0)), false);
                 }
                 return;

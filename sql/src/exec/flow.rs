@@ -2,7 +2,8 @@
 //!
 //! Rows are let in by windows, so that a column of any length needs bounded memory and a `LIMIT` computes
 //! little more than it gives. Nothing moves unless the consumer asks: dropping the stream drops the open
-//! relQueries, which cancels what still runs.
+//! relQueries, which cancels what still runs. Where rows cannot run any more (a budget is spent, say), those that
+//! were sent before are answered and given out, up to the first without an answer; then comes the error.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -102,9 +103,17 @@ impl RowFlow {
             if self.is_input_over && self.batches.is_empty() {
                 return self.given_back();
             }
+            if self.asked.is_stopped() && self.asked.is_waiting() {
+                let answer = self.asked.answer().await;
+                self.answered(&answer)?;
+                continue;
+            }
+            if let Some(error) = self.asked.take_stopped() {
+                return Err(error);
+            }
             self.admit()?;
-            self.asked.send().await?;
-            if self.batches.front().is_some_and(Held::is_ready) {
+            self.asked.send().await;
+            if self.asked.is_stopped() || self.batches.front().is_some_and(Held::is_ready) {
                 continue;
             }
             let wants_input = !self.is_input_over
@@ -288,7 +297,7 @@ impl RowFlow {
 
     /// Gives an answer to the rows that wait for it, and takes them further.
     fn answered(&mut self, answer: &RowAnswer) -> Result<()> {
-        let rows = self.asked.take(answer)?;
+        let rows = self.asked.take(answer);
         let mut ready: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for (number, Answered { waiter, column, outcome }) in rows.into_iter().enumerate() {
             let call = &self.work.compiled.program.calls[waiter.call];

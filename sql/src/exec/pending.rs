@@ -1,4 +1,7 @@
 //! Rows on their way to a model and back: equal rows are sent once, and an answer is told to all who wait for it.
+//!
+//! Once some row cannot run at all (a budget is spent, say) nothing more is sent: the answers of what was sent before still
+//! come, for they are paid for, and whoever gives them out ends with the error behind them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +15,11 @@ use crate::budget::BudgetSpent;
 use crate::options::OnError;
 use crate::program::AiCall;
 use crate::query::{AnsweredBy, CallKey, ColumnId, OperatorProgress, Query, QueryColumn};
-use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run, RunError};
+use crate::runner::{AiColumn, Outcome, Row, RowAnswer, Run, RunError, Unsent};
+
+/// Parts of a window in which the rows of several columns are sent in turn, where a budget may end the statement: what is
+/// paid for of rows that lack another answer then is of one part at most.
+const TURNS: usize = 64;
 
 /// The rows of one operator that are on their way; `P` says what an answer is for.
 pub(super) struct PendingCalls<P> {
@@ -24,6 +31,8 @@ pub(super) struct PendingCalls<P> {
     in_flight: HashMap<u64, PendingCall<P>>,
     by_key: HashMap<Arc<CallKey>, u64>,
     next_id: u64,
+    /// Why nothing more is sent.
+    stopped: Option<DataFusionError>,
     answers: UnboundedReceiver<RowAnswer>,
     answering: UnboundedSender<RowAnswer>,
 }
@@ -46,12 +55,13 @@ impl<P> PendingCalls<P> {
             in_flight: HashMap::new(),
             by_key: HashMap::new(),
             next_id: 0,
+            stopped: None,
             answers,
             answering,
         }
     }
 
-    /// Puts a row into the next window, unless its answer is known or on its way.
+    /// Puts a row into the next window, unless its answer is known or on its way, or none is sent any more.
     pub(super) fn put(&mut self, column: &QueryColumn, cells: Vec<Cell>, purpose: P) -> Option<Outcome> {
         let key = (column.id, cells);
         if let Some(outcome) = self.query.known(&key) {
@@ -61,6 +71,9 @@ impl<P> PendingCalls<P> {
             if let Some(sent) = self.in_flight.get_mut(id) {
                 sent.purposes.push(purpose);
             }
+            return None;
+        }
+        if self.stopped.is_some() {
             return None;
         }
         let id = self.number();
@@ -95,19 +108,77 @@ impl<P> PendingCalls<P> {
     }
 
     /// Sends what is to be sent.
-    pub(super) async fn send(&mut self) -> Result<()> {
-        for (column, rows) in std::mem::take(&mut self.waiting) {
-            if self.query.is_spent() {
-                let (max, computed) = (self.query.limits.max_tokens, self.query.progress.tokens());
-                return Err(DataFusionError::External(Box::new(BudgetSpent::of_session(max, computed))));
-            }
-            self.progress.sent.add(rows.len());
-            let Some(run) = self.runs.get_mut(&column) else { continue };
-            if let Err(error) = run.send(rows).await {
-                return Err(error.into());
+    pub(super) async fn send(&mut self) {
+        let rows_max = self.turn_rows_max();
+        while !self.waiting.is_empty() {
+            for (column, rows) in self.next_turn(rows_max) {
+                let ids: Vec<u64> = rows.iter().map(|row| row.id).collect();
+                if self.stopped.is_some() {
+                    self.forget(ids);
+                } else if let Err((handed, error)) = self.send_rows(column, rows).await {
+                    self.forget(ids.into_iter().skip(handed));
+                    self.stop(error);
+                }
             }
         }
-        Ok(())
+    }
+
+    /// Sends rows of a column. The error comes with how many of them were handed over before.
+    async fn send_rows(&mut self, column: ColumnId, rows: Vec<Row>) -> Result<(), (usize, DataFusionError)> {
+        if self.query.is_spent() {
+            let (max, computed) = (self.query.limits.max_tokens, self.query.progress.tokens());
+            let spent = BudgetSpent::of_session(max, computed);
+            return Err((0, DataFusionError::External(Box::new(spent))));
+        }
+        self.progress.sent.add(rows.len());
+        let Some(run) = self.runs.get_mut(&column) else { return Ok(()) };
+        run.send(rows).await.map_err(|Unsent { handed, error }| (handed, error.into()))
+    }
+
+    /// How many rows of a column are sent before those of the next column have their turn.
+    fn turn_rows_max(&self) -> usize {
+        let rows = self.waiting.iter().map(|(_, rows)| rows.len()).max().unwrap_or_default();
+        let mut runs = self.waiting.iter().filter_map(|(column, _)| self.runs.get(column));
+        if self.waiting.len() > 1 && runs.any(|run| run.is_limited()) { rows.div_ceil(TURNS) } else { rows }
+    }
+
+    /// The next rows of each column, at most so many.
+    fn next_turn(&mut self, rows_max: usize) -> Vec<(ColumnId, Vec<Row>)> {
+        let next = |(column, rows): &mut (ColumnId, Vec<Row>)| {
+            let count = rows.len().min(rows_max);
+            (*column, rows.drain(..count).collect())
+        };
+        let turn = self.waiting.iter_mut().map(next).collect();
+        self.waiting.retain(|(_, rows)| !rows.is_empty());
+        turn
+    }
+
+    /// Sends nothing any more; the first reason stays.
+    fn stop(&mut self, error: DataFusionError) {
+        if self.stopped.is_none() {
+            self.stopped = Some(error);
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.forget(waiting.into_iter().flat_map(|(_, rows)| rows).map(|row| row.id));
+    }
+
+    /// Rows that get no answer.
+    fn forget(&mut self, ids: impl IntoIterator<Item = u64>) {
+        for id in ids {
+            if let Some(call) = self.in_flight.remove(&id) {
+                self.by_key.remove(&call.key);
+            }
+        }
+    }
+
+    /// Whether nothing more is sent.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// Why nothing more is sent, for whoever ends with it.
+    pub(super) fn take_stopped(&mut self) -> Option<DataFusionError> {
+        self.stopped.take()
     }
 
     /// Whether answers are on their way.
@@ -130,13 +201,13 @@ impl<P> PendingCalls<P> {
     }
 
     /// Takes an answer in. Gives its column, and what waits for it.
-    pub(super) fn take(&mut self, answer: &RowAnswer) -> Result<Option<(Arc<AiColumn>, Vec<P>)>> {
+    pub(super) fn take(&mut self, answer: &RowAnswer) -> Option<(Arc<AiColumn>, Vec<P>)> {
         if let Outcome::Stopped(error) = &answer.outcome {
-            return Err(error.clone().into());
+            self.forget([answer.id]);
+            self.stop(error.clone().into());
+            return None;
         }
-        let Some(PendingCall { key, column, purposes }) = self.in_flight.remove(&answer.id) else {
-            return Ok(None);
-        };
+        let PendingCall { key, column, purposes } = self.in_flight.remove(&answer.id)?;
         self.by_key.remove(&key);
         self.progress.answered.add(1);
         if answer.is_computed {
@@ -147,7 +218,7 @@ impl<P> PendingCalls<P> {
             self.progress.output_tokens.add(answer.tokens.output.0 as usize);
         }
         self.query.remember(Arc::unwrap_or_clone(key), answer.outcome.clone());
-        Ok(Some((column, purposes)))
+        Some((column, purposes))
     }
 
     /// What an outcome is in SQL. A failure is NULL and told, or the query's.

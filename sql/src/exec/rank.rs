@@ -255,13 +255,17 @@ impl RankFlow {
             for group in window {
                 self.compare(*group)?;
             }
-            self.pending.send().await?;
-            while self.pending.is_waiting() {
+            self.pending.send().await;
+            while self.pending.is_waiting() && !self.pending.is_stopped() {
                 let answer = self.pending.answer().await;
-                let Some((column, groups)) = self.pending.take(&answer)? else { continue };
+                let Some((column, groups)) = self.pending.take(&answer) else { continue };
                 for group in groups {
                     self.decide(group, &column, &answer.outcome)?;
                 }
+            }
+            // Comparisons are no rows: those that are under way show none.
+            if let Some(error) = self.pending.take_stopped() {
+                return Err(error);
             }
         }
         Ok(())

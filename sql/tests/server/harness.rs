@@ -8,7 +8,9 @@ use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use sql::Session;
-use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
+use sql::runner::{
+    AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens, Unsent,
+};
 use sql::server::{AccountError, Accounts, ConnectionLimits, Login, Tls, serve};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -66,7 +68,7 @@ impl Runner for ModelRunner {
 }
 
 impl Run for Open {
-    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
+    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), Unsent>> {
         Box::pin(async move {
             for Row { id, cells } in rows {
                 let cells = format!("{cells:?}");

@@ -279,8 +279,7 @@ async fn the_record_of_a_prompt_is_the_values_that_no_number_names() {
         let error = shown(&session, text).await;
         assert!(error.contains(said), "{text}: {error}");
     }
-    shown(&session, "SET relserve.order = 'best'").await;
-    let error = shown(&session, "SELECT 1").await;
+    let error = shown(&session, "SET relserve.order = 'best'").await;
     assert!(error.contains("must be exact, rows or fields, not `best`"), "{error}");
 }
 
@@ -323,6 +322,29 @@ async fn a_budget_ends_a_query_that_would_spend_more() {
     let error = shown(&session, text).await;
     assert!(error.contains("relserve.max_tokens is 5000"), "{error}");
     assert!(model.asked().len() <= 2_000, "{}", model.asked().len());
+}
+
+#[tokio::test]
+async fn rows_that_a_budget_has_paid_for_are_given_before_its_error() {
+    let one = "SELECT ai_if(prompt('{0}', value)) AS a FROM generate_series(1, 20)";
+    let two = "SELECT ai_if(prompt('{0}', value)) AS a, ai_if(prompt('so {0}', value)) AS b \
+        FROM generate_series(1, 20)";
+    let filter = "SELECT value FROM generate_series(1, 20) WHERE ai_if(prompt('{0}', value))";
+    for (text, given) in [(one, 5), (two, 2), (filter, 5)] {
+        let model = Model::words(&[("", "yes")]);
+        let session = session(&model, &[]).await;
+        shown(&session, "SET relserve.max_calls = 5").await;
+        let mut stream = session.query(text).await.expect("it begins").stream;
+        let mut rows = 0;
+        let error = loop {
+            match stream.next().await.expect("it ends with an error") {
+                Ok(batch) => rows += batch.num_rows(),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("relserve.max_calls is 5"), "{text}: {error}");
+        assert_eq!((rows, model.asked().len()), (given, 5), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -10,9 +10,10 @@ use datafusion::common::Result;
 use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::{Cell, TemplatePart};
+use sql::budget::ComputedCalls;
 use sql::runner::{
     AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, TextEmbedder, TextVector,
-    TokenPrice, Tokens,
+    TokenPrice, Tokens, Unsent,
 };
 use sql::{Running, Session};
 use tokio::sync::mpsc::UnboundedSender;
@@ -209,12 +210,26 @@ fn likely(said: &str) -> Outcome {
     }
 }
 
+impl Open {
+    /// Counts a call of so many tokens, where the statement's budget has room for it.
+    async fn pay(&self, tokens: u64) -> Result<(), RunError> {
+        let Some(budget) = &self.options.budget else { return Ok(()) };
+        let reserved = budget.reserve(&[ComputedCalls::one(tokens)]).await;
+        reserved.map_err(RunError::caused_by)?.settle(0, Some(tokens));
+        Ok(())
+    }
+}
+
 impl Run for Open {
-    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
+    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), Unsent>> {
         Box::pin(async move {
             self.model.windows.lock().unwrap().push(rows.len());
-            for Row { id, cells } in rows {
+            for (handed, Row { id, cells }) in rows.into_iter().enumerate() {
                 let prompt = filled(&self.column, &cells);
+                if !self.options.cached_only {
+                    let paid = self.pay(prompt.len() as u64 + 1).await;
+                    paid.map_err(|error| Unsent { handed, error })?;
+                }
                 let (outcome, is_computed) = if self.options.cached_only {
                     (Outcome::Unknown, false)
                 } else {
@@ -231,6 +246,10 @@ impl Run for Open {
             }
             Ok(())
         })
+    }
+
+    fn is_limited(&self) -> bool {
+        self.options.budget.as_ref().is_some_and(|budget| budget.is_limited())
     }
 }
 

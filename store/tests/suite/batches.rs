@@ -3,7 +3,7 @@
 use base::{Bytes, TenantId};
 use store::{
     BATCH, BatchEnd, ClaimKind, DEFAULT_TENANT, Error, FileLimits, NewFile, NewTicket, Page, RowCounts,
-    Store, TicketRow, TicketState,
+    Store, TicketRow, TicketState, UsageKey, UsageRow, Used,
 };
 
 use super::{at, lease, open, row, second_tenant, ticket};
@@ -135,6 +135,21 @@ pub(crate) async fn a_batch_leaves_its_files_at_its_end_and_forgets_its_rows(url
     };
     assert_eq!(list(page(None, 10)).await, ["batch_2", "batch_1"]);
     assert_eq!(list(page(Some("batch_2"), 10)).await, ["batch_1"]);
+}
+
+pub(crate) async fn a_batch_is_counted_once_however_often_its_beginning_is_written(url: String) {
+    let store = open(&url).await;
+    batch(&store, "batch_1", "a", 1).await;
+    let key = UsageKey { tenant: DEFAULT_TENANT, day: 3, model: "m".into(), route: "batches".into() };
+    let usage = UsageRow { key, used: Used { requests: 1, ..Used::default() } };
+    for total in ["7", "8"] {
+        store.begin_batch("batch_1", "a", (total, &usage)).await.expect("begun");
+        assert_eq!(store.usage(None, 0..=9).await.expect("read"), std::slice::from_ref(&usage));
+        let read = store.ticket(DEFAULT_TENANT, "batch_1", at(4)).await.expect("read").expect("there");
+        assert_eq!(read.summary.as_deref(), Some("7"), "the first beginning stays");
+    }
+    let lost = store.begin_batch("batch_1", "b", ("9", &usage)).await;
+    assert!(matches!(lost, Err(Error::Missing("lease"))), "{lost:?}");
 }
 
 pub(crate) async fn a_gateway_that_lost_its_lease_writes_nothing(url: String) {

@@ -63,7 +63,7 @@ async fn try_finish(app: &Arc<App>, batch: &mut Batch, stop: &Stop) -> Result<()
     let summary = Summary {
         completed: counts.over - counts.failed,
         failed: counts.failed,
-        tokens: Some(tokens),
+        tokens: Some(tokens.plus(batch.summary.called_off)),
         ended_at: Some(app.runtime.shared.unix_now()),
         is_expired: *stop == Stop::Expired,
         errors: match stop {

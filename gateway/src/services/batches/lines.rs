@@ -111,6 +111,8 @@ pub struct Checker {
     seen: HashSet<[u8; 16]>,
     /// Lines so far.
     pub total: u64,
+    /// The model of the first line that names one.
+    pub model: Option<String>,
     /// What is wrong.
     pub errors: Vec<LineError>,
 }
@@ -131,6 +133,9 @@ impl Checker {
             match Request::read(line, text, endpoint) {
                 Err(error) => self.errors.push(error),
                 Ok(request) => {
+                    if self.model.is_none() {
+                        self.model = request.body.get("model").and_then(Value::as_str).map(str::to_owned);
+                    }
                     let hash: [u8; 32] = Sha256::digest(request.custom_id.as_bytes()).into();
                     let half: [u8; 16] = hash[..16].try_into().expect("a SHA-256 has 32 bytes");
                     if !self.seen.insert(half) {
@@ -143,7 +148,7 @@ impl Checker {
         }
     }
 
-    /// What is wrong with the whole.
+    /// How many lines there are, or what is wrong with the whole.
     pub fn end(mut self) -> Result<u64, Vec<LineError>> {
         if self.total == 0 && self.errors.is_empty() {
             self.errors.push(LineError::whole("empty_file", "the file has no requests"));

@@ -9,12 +9,12 @@ mod follow;
 mod read;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use base::{ServiceClass, TokenId};
 use budget::{most, split_within};
 pub(super) use follow::failure;
-use follow::{EndedLine, To, follow};
+use follow::{EndedLine, LineUsage, To, follow};
 use ir::bucket::Buffer;
 use read::{LineReader, Portion};
 use serving::account::BATCHES;
@@ -25,14 +25,14 @@ use serving::intake::{PendingRow, TemplateRows};
 use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::{RelQueryKind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
-use store::{TicketRow, UsageKey, UsageRow, Used};
+use store::{TicketRow, UsageRow};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
-use super::Batch;
 use super::lines::{LineError, ReadyLine};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
+use super::{AnswerTokens, Batch};
 use crate::models::ServedModel;
 use crate::services::takes::TakeUp;
 use crate::state::App;
@@ -55,6 +55,8 @@ struct Flow<'a> {
     unwritten: Vec<EndedLine>,
     /// Set before this worker calls its rows off itself.
     is_stopping: Arc<AtomicBool>,
+    /// What was used for lines that are not recorded with it.
+    called_off: Arc<Mutex<AnswerTokens>>,
     /// The scheduler's queue was full, or the tenant's budget is set aside for what runs: the next look tries again.
     is_held: bool,
     /// Who comes next waits until rows of this one are with the scheduler.
@@ -67,14 +69,14 @@ struct Flow<'a> {
     reader: Option<LineReader>,
 }
 
-/// Runs all rows that are not recorded. An error of the store here means that nothing can be read at the
-/// start.
+/// Runs all rows that are not recorded; how it stops, and what was used for lines that were called off. An error of the store
+/// here means that nothing can be read at the start.
 pub(super) async fn run(
     app: &Arc<App>,
     batch: &Batch,
     caller: Caller,
     (ticket_in_line, alone): (&mut QueueTicket, &mut Option<OwnedSemaphorePermit>),
-) -> Result<Stop, store::Error> {
+) -> Result<(Stop, AnswerTokens), store::Error> {
     let done = app.runtime.store.row_numbers(&batch.id).await?;
     let settings = &app.config.bulk;
     let is_one_by_one = batch.take_up(app) == TakeUp::Alone;
@@ -90,6 +92,7 @@ pub(super) async fn run(
         in_flight: 0,
         unwritten: Vec::new(),
         is_stopping: Arc::default(),
+        called_off: Arc::default(),
         is_held: false,
         ticket_in_line,
         is_one_by_one,
@@ -99,7 +102,8 @@ pub(super) async fn run(
     let stop = flow.follow_to_its_end(&mut ends).await;
     // A lost lease outweighs everything.
     let lost = flow.wind_down(&stop, &mut ends).await;
-    Ok(lost.unwrap_or(stop))
+    let called_off = *flow.called_off.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    Ok((lost.unwrap_or(stop), called_off))
 }
 
 impl Flow<'_> {
@@ -206,7 +210,9 @@ impl Flow<'_> {
         }
         loop {
             self.put_back(others);
-            match submit::submit(&model.runtime, self.caller, work(&lines), Resumed::default()).await {
+            // They are recorded with what they used.
+            let recorded = Resumed { gets_ticket: true, ..Resumed::default() };
+            match submit::submit(&model.runtime, self.caller, work(&lines), recorded).await {
                 Err(RequestError::TenantBudget { .. }) => {
                     (lines, others) = split_within(lines, most, |sum| budgets.has_room(tenant, sum));
                     if lines.is_empty() {
@@ -253,6 +259,7 @@ impl Flow<'_> {
                     batch: self.batch.clone(),
                     ended: self.ended.clone(),
                     is_stopping: Arc::clone(&self.is_stopping),
+                    called_off: Arc::clone(&self.called_off),
                 };
                 self.running.spawn(follow(handle, lines, to));
                 Ok(())
@@ -281,13 +288,11 @@ impl Flow<'_> {
             match self.app.runtime.store.append_rows_with_usage(id, holder, &rows).await {
                 Ok(()) => {
                     drop(self.alone.take());
-                    for line in self.unwritten.drain(..count).filter_map(|line| line.used) {
-                        let amount = BudgetAmount::of(line.usage, line.cost);
-                        self.app.runtime.shared.budgets.written(self.caller.tenant, amount);
-                    }
+                    self.unwritten.drain(..count).filter_map(|line| line.used).for_each(LineUsage::recorded);
                 }
                 Err(store::Error::Missing(what)) => {
                     tracing::warn!(batch = id, "a batch has no {what} any more: it is another's to run");
+                    self.unwritten.drain(..).filter_map(|line| line.used).for_each(LineUsage::left);
                     return Err(Stop::Left);
                 }
                 Err(error) => {
@@ -301,23 +306,8 @@ impl Flow<'_> {
 
     /// A line and the sum that what it used belongs to.
     fn with_usage(&self, line: &EndedLine) -> (TicketRow, Option<UsageRow>) {
-        let usage = line.used.as_ref().map(|used| UsageRow {
-            key: UsageKey {
-                tenant: self.caller.tenant,
-                day: self.app.runtime.shared.unix_now().day(),
-                model: used.model.clone(),
-                route: BATCHES.to_owned(),
-            },
-            used: Used {
-                requests: 0,
-                rows: used.rows,
-                prompt: used.usage.prompt,
-                cached: used.usage.cached,
-                computed: used.usage.computed,
-                output: used.usage.output,
-                cost: used.cost,
-            },
-        });
+        let day = self.app.runtime.shared.unix_now().day();
+        let usage = line.used.as_ref().map(|used| used.row(self.caller.tenant, day));
         (line.row.clone(), usage)
     }
 

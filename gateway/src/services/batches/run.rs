@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use serving::account::BATCHES;
 use serving::budgets::BudgetAmount;
 use serving::caller::{Caller, WeightedTenant};
+use store::{UsageKey, UsageRow, Used};
 use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 
 use super::lines::{Checker, LineError};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
-use super::{Batch, ends, finish, note, rows};
+use super::{Batch, Summary, ends, finish, rows};
 use crate::services::files::Lines;
 use crate::services::takes::TakeUp;
 use crate::state::App;
@@ -143,20 +145,42 @@ async fn carry_out(
     }
     if batch.summary.in_progress_at.is_none() {
         match check(app, batch).await? {
-            Ok(total) => batch.summary.total = total,
+            Ok(checked) => batch.summary = begin(app, batch, checked).await?,
             Err(stop) => return Ok(stop),
         }
-        batch.summary.in_progress_at = Some(app.runtime.shared.unix_now());
-        note(app, batch).await?;
     }
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(WeightedTenant::usual(batch.tenant), WeightedTenant::of);
-    rows::run(app, batch, Caller::of(member), permits).await
+    let (stop, called_off) = rows::run(app, batch, Caller::of(member), permits).await?;
+    batch.summary.called_off = batch.summary.called_off.plus(called_off);
+    Ok(stop)
 }
 
-/// Goes through the whole input: how many requests it has, or why it cannot be run.
-async fn check(app: &Arc<App>, batch: &Batch) -> Result<Result<u64, Stop>, store::Error> {
+/// An input that can be run.
+struct CheckedInput {
+    requests: u64,
+    /// The model of the first line that names one.
+    model: Option<String>,
+}
+
+/// Writes down that a batch begins, and counts it with that as one request, whatever is killed meanwhile. What is said of it
+/// from now on.
+async fn begin(app: &App, batch: &Batch, input: CheckedInput) -> Result<Summary, store::Error> {
+    let now = app.runtime.shared.unix_now();
+    let summary = Summary { total: input.requests, in_progress_at: Some(now), ..batch.summary.clone() };
+    // A line whose model there is not fails, alone.
+    let model = app.models.named_for(batch.tenant, input.model.as_deref());
+    let model = model.unwrap_or(app.models.usual()).model().name.clone();
+    let key = UsageKey { tenant: batch.tenant, day: now.day(), model, route: BATCHES.to_owned() };
+    let usage = UsageRow { key, used: Used { requests: 1, ..Used::default() } };
+    let text = serde_json::to_string(&summary).expect("a summary is plain data");
+    app.runtime.store.begin_batch(&batch.id, &app.config.store.node, (&text, &usage)).await?;
+    Ok(summary)
+}
+
+/// Goes through the whole input: what it has, or why it cannot be run.
+async fn check(app: &Arc<App>, batch: &Batch) -> Result<Result<CheckedInput, Stop>, store::Error> {
     let watch = Watch::new(app, batch);
     let mut lines = Lines::of(&batch.request.input_file_id);
     let mut checker = Checker::default();
@@ -177,5 +201,6 @@ async fn check(app: &Arc<App>, batch: &Batch) -> Result<Result<u64, Stop>, store
             }
         }
     }
-    Ok(checker.end().map_err(Stop::Invalid))
+    let model = checker.model.take();
+    Ok(checker.end().map(|requests| CheckedInput { requests, model }).map_err(Stop::Invalid))
 }

@@ -53,7 +53,12 @@ pub async fn session(
 /// Sets a setting of a session.
 pub async fn set(session: &Session, name: &str, value: &str) -> Result<(), RequestError> {
     let done = session.set(name, value).await;
-    done.map_err(|error| RequestError::invalid(format!("settings.{name}"), reason(&error)))
+    done.map_err(|error| {
+        let reason = reason(&error);
+        // The field names it.
+        let own = reason.strip_prefix(&format!("{name} ")).unwrap_or(&reason);
+        RequestError::invalid(format!("settings.{name}"), own)
+    })
 }
 
 /// Why a statement has no result.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::web::Data;
-use base::{Constraint, End, ServiceClass, TokenCount};
+use base::{Constraint, End, Money, ServiceClass, TokenCount};
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use serving::account::Account;
@@ -21,7 +21,7 @@ use serving::submit::{self, Prepared};
 use sql::budget::{BudgetSpent, ComputedCalls, Reservation};
 use sql::runner::{
     AiColumn, Estimate, Outcome, PromptOrder, Row, RowAnswer, Run, RunError, RunOptions, Runner,
-    TextEmbedder, TextVector, TokenPrice, Tokens,
+    TextEmbedder, TextVector, TokenPrice, Tokens, Unsent,
 };
 use store::UnixMillis;
 use tokio::sync::mpsc::UnboundedSender;
@@ -241,7 +241,7 @@ impl TextEmbedder for CallerEmbedder {
 }
 
 impl Run for OpenRows {
-    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
+    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), Unsent>> {
         Box::pin(async move {
             while self.tasks.try_join_next().is_some() {}
             let (ids, cells): (Vec<u64>, Vec<Vec<Cell>>) =
@@ -256,10 +256,18 @@ impl Run for OpenRows {
                     ));
                     Ok(())
                 }
-                None if self.options.cached_only => self.tell_known(&ids, &cells).await.map_err(refused),
+                None if self.options.cached_only => {
+                    self.tell_known(&ids, &cells).await.map_err(|error| refused(error).into())
+                }
                 None => self.extend(&ids, &cells).await,
             }
         })
+    }
+
+    fn is_limited(&self) -> bool {
+        let any = BudgetAmount { tokens: u64::MAX, cost: Money(u64::MAX) };
+        let own = self.options.budget.as_ref().is_some_and(|own| own.is_limited());
+        own || !self.app.runtime.shared.budgets.fits_at_once(self.caller.tenant, any)
     }
 }
 
@@ -307,25 +315,31 @@ impl OpenRows {
         Ok(prepared.labelled(self.label.as_ref()))
     }
 
-    /// Hands rows to the loop: as many as a relQuery may have are held at a time, and of those as many as the
-    /// budget surely has room for; while the queue is full the others wait.
-    async fn extend(&mut self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<(), RunError> {
+    /// Hands rows to the loop, some at a time.
+    async fn extend(&mut self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<(), Unsent> {
+        let mut handed = 0;
+        while handed < ids.len() {
+            let more = self.extend_first(&ids[handed..], &cells[handed..]).await;
+            handed += more.map_err(|error| Unsent { handed, error })?;
+        }
+        Ok(())
+    }
+
+    /// Hands the first of these rows to the loop, and says how many: as many as a relQuery may have are held at a time, and
+    /// of those as many as the budget surely has room for; while the queue is full the others wait.
+    async fn extend_first(&mut self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<usize, RunError> {
         let rows_max = self.app.config.limits.rows_max;
         let queue_max = self.model().map_err(refused)?.runtime.shared.intake.rows_max();
         let queue_max = usize::try_from(rows_at_once_max(queue_max)).unwrap_or(usize::MAX);
         let held_max = rows_max.min(queue_max).max(1);
-        let mut from = 0;
-        while from < ids.len() {
-            let most = held_max.min(ids.len() - from);
-            self.open().map_err(refused)?.has_room(most, held_max).await;
-            let fitting = self.set_aside(&cells[from..from + most]).await?;
-            let ids = &ids[from..from + fitting.prepared.rows];
-            from += ids.len();
-            self.reserved.add(ids, fitting.reserved, &fitting.most);
-            self.hand_over(ids, fitting.prepared, fitting.held).await.map_err(refused)?;
-            self.begin();
-        }
-        Ok(())
+        let most = held_max.min(ids.len());
+        self.open().map_err(refused)?.has_room(most, held_max).await;
+        let fitting = self.set_aside(&cells[..most]).await?;
+        let ids = &ids[..fitting.prepared.rows];
+        self.reserved.add(ids, fitting.reserved, &fitting.most);
+        self.hand_over(ids, fitting.prepared, fitting.held).await.map_err(refused)?;
+        self.begin();
+        Ok(ids.len())
     }
 
     /// The first of these rows, as many as the budgets surely have room for, one at least; their most is set aside. Waits

@@ -9,7 +9,9 @@ use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use sql::Session;
-use sql::runner::{AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens};
+use sql::runner::{
+    AiColumn, Estimate, Outcome, Row, RowAnswer, Run, RunError, RunOptions, Runner, Tokens, Unsent,
+};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::BenchError;
@@ -100,7 +102,7 @@ impl Runner for KnownAnswers {
 }
 
 impl Run for KnownColumn {
-    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
+    fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), Unsent>> {
         self.calls.fetch_add(rows.len(), Ordering::Relaxed);
         for Row { id, cells } in rows {
             let number: u64 = cells.first().and_then(|cell| cell.text().parse().ok()).unwrap_or_default();

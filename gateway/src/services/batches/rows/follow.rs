@@ -1,22 +1,30 @@
-//! Follows the relQuery of a bucket and renders each line of the batch as it ends.
+//! Follows the relQuery of a bucket and renders each line of the batch as it ends. What its rows used goes with it: both are
+//! recorded at once.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use base::Money;
+use base::TenantId;
 use serde_json::{Value, json};
+use serving::Runtime;
 use serving::account::{Account, BATCHES, Spent};
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
-use serving::relquery_state::{AnswerRow, RowProgress, Status, Usage};
-use store::TicketRow;
-use tokio::sync::mpsc;
+use serving::relquery_state::{AnswerRow, RelQueryState, RowCharge, RowProgress, State, Status, Usage};
+use serving::shared::Shared;
+use serving::usage_writer;
+use store::{TicketRow, UsageRow};
+use tokio::sync::{mpsc, watch};
 
-use crate::services::batches::Batch;
 use crate::services::batches::finish::request_id;
 use crate::services::batches::lines::ReadyLine;
+use crate::services::batches::{AnswerTokens, Batch};
 use crate::wire::openai::{Api, Envelope};
+
+/// Time between two looks at whether the server ends.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Where lines go that are over.
 pub(super) struct To {
@@ -24,6 +32,8 @@ pub(super) struct To {
     pub(super) ended: mpsc::Sender<EndedLine>,
     /// The worker calls its rows off itself.
     pub(super) is_stopping: Arc<AtomicBool>,
+    /// What was used for lines that are not recorded with it.
+    pub(super) called_off: Arc<Mutex<AnswerTokens>>,
 }
 
 /// A line that is over, and what its rows used: both are recorded at once.
@@ -32,13 +42,30 @@ pub(super) struct EndedLine {
     pub(super) used: Option<LineUsage>,
 }
 
-/// What the rows of a line used.
+/// What the rows of a line used that ran and have answers.
 pub(super) struct LineUsage {
-    /// The model's name.
-    pub(super) model: String,
-    pub(super) rows: u64,
-    pub(super) usage: Usage,
-    pub(super) cost: Money,
+    /// That of their model.
+    runtime: Arc<Runtime>,
+    charges: Vec<RowCharge>,
+}
+
+impl LineUsage {
+    /// As the store adds it to a sum of the day.
+    pub(super) fn row(&self, tenant: TenantId, day: u64) -> UsageRow {
+        let mut spent = Spent::default();
+        self.charges.iter().for_each(|charge| spent += charge.spent);
+        usage_writer::row_of((&self.runtime.model.name, day), Account { tenant, route: BATCHES }, &spent)
+    }
+
+    /// The line is in the store, with this.
+    pub(super) fn recorded(self) {
+        self.runtime.shared.recorded_charges(self.charges);
+    }
+
+    /// The line is another gateway's to record, or another start's.
+    pub(super) fn left(self) {
+        self.runtime.shared.leave_charges(self.charges);
+    }
 }
 
 impl From<TicketRow> for EndedLine {
@@ -47,9 +74,31 @@ impl From<TicketRow> for EndedLine {
     }
 }
 
+/// A line whose rows are all over.
+struct OverLine {
+    /// Its place among those of the relQuery.
+    line: usize,
+    rows: Vec<AnswerRow>,
+    /// What those used that ran and have answers.
+    charges: Vec<RowCharge>,
+    /// What those used that failed.
+    failed: Vec<RowCharge>,
+}
+
+impl OverLine {
+    /// Takes it out of a relQuery where these rows are its own.
+    fn take(state: &mut State, line: usize, own: Range<usize>) -> Self {
+        let rows = state.rows[own.clone()].to_vec();
+        // The reply of a line is all that tells how likely its prompts were.
+        state.rows[own.clone()].iter_mut().for_each(|row| row.prompt = Vec::new());
+        let (charges, failed) = state.take_charges(own);
+        Self { line, rows, charges, failed }
+    }
+}
+
 /// Sends on every line as it ends. Gives why not all did, unless they were called off.
 pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -> Option<RequestError> {
-    let To { batch, ended, is_stopping } = to;
+    let To { batch, ended, is_stopping, called_off } = to;
     let relquery = handle.relquery().clone();
     let mut version = relquery.follow_all();
     let places = places(&lines);
@@ -61,22 +110,20 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
         version.mark_unchanged();
         let (over, status) = {
             let mut state = relquery.read();
-            let mut over: Vec<(usize, Vec<AnswerRow>)> = Vec::new();
+            let mut over = Vec::new();
             for row in &state.finished[seen..] {
                 let line = line_of[*row as usize];
                 left[line] -= 1;
                 if left[line] == 0 {
-                    over.push((line, state.rows[places[line].1.clone()].to_vec()));
+                    over.push(line);
                 }
             }
             seen = state.finished.len();
-            // The reply of a line is all that tells how likely its prompts were.
-            for row in over.iter().flat_map(|(line, _)| places[*line].1.clone()) {
-                state.rows[row].prompt = Vec::new();
-            }
+            let take = |line: usize| OverLine::take(&mut state, line, places[line].1.clone());
+            let over: Vec<OverLine> = over.into_iter().map(take).collect();
             (over, state.status.clone())
         };
-        for (line, rows) in over {
+        for OverLine { line, rows, charges, failed } in over {
             let envelope = Envelope::new(lines[line].api, &relquery, &handle.runtime().model)
                 .numbered(lines[line].number)
                 .calling(lines[line].tools.clone())
@@ -84,36 +131,53 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
                 .telling_prompts(lines[line].prompt.clone())
                 .stopping_at(Arc::clone(&lines[line].stops))
                 .choosing(lines[line].best_of);
-            // Nobody takes it any more: it will run again.
-            let used = used(&rows, &handle.runtime().model.name);
+            let runtime = Arc::clone(handle.runtime());
+            // Usage is that of answers.
+            runtime.shared.leave_charges(failed);
+            let used = (!charges.is_empty()).then_some(LineUsage { runtime, charges });
             let row = render(&batch, &lines[line], envelope, &rows);
+            // Nobody takes it any more: it will run again.
             ended.send(EndedLine { row, used }).await.ok()?;
         }
-        if status == Status::Cancelled {
-            let unended = places.iter().zip(&left).filter(|(_, left)| **left > 0);
-            count_rest(&handle, unended.map(|((_, rows), _)| rows.clone()));
-        }
-        let error = match status {
+        // Said before its own calls: what is called off without it, the owner has, by the relQuery's id.
+        let is_worker_stopping = is_stopping.load(Ordering::Acquire);
+        let of_rows = match &status {
             Status::Running => {
                 version.changed().await.ok()?;
                 continue;
             }
-            Status::Cancelled if !is_stopping.load(Ordering::Acquire) => {
-                // Its owner has called the relQuery off by its id: these lines are over, the batch goes on.
-                for (line, _) in lines.iter().zip(&left).filter(|(_, left)| **left > 0) {
-                    let row = failure(&batch, (line.number, &line.custom_id), &RequestError::Cancelled);
-                    ended.send(row.into()).await.ok()?;
-                }
-                None
+            Status::Completed => AnswerTokens::default(),
+            Status::Cancelled => left_usage(&handle, &mut version).await,
+            Status::Failed(_) => {
+                // The server ends, or has lost its engine: whoever goes on with the batch computes them again.
+                relquery.run_again();
+                AnswerTokens::default()
             }
-            Status::Completed | Status::Cancelled => None,
-            Status::Failed(error) => Some(error),
         };
+        // Only now: until the loop has let it go, rows end that are in `of_rows`.
+        let used = of_rows.plus(count_rest(&handle.runtime().shared, &relquery));
+        add(&called_off, used);
+        if status == Status::Cancelled && !is_worker_stopping {
+            // These lines are over, the batch goes on.
+            for (line, _) in lines.iter().zip(&left).filter(|(_, left)| **left > 0) {
+                let row = failure(&batch, (line.number, &line.custom_id), &RequestError::Cancelled);
+                ended.send(row.into()).await.ok()?;
+            }
+        }
         // A relQuery of a batch is nobody's to fetch: it leaves no room to those that are.
         handle.release();
         handle.runtime().registry.remove(relquery.id);
-        return error;
+        return match status {
+            Status::Failed(error) => Some(error),
+            Status::Running | Status::Completed | Status::Cancelled => None,
+        };
     }
+}
+
+/// So much more was used for lines that are not recorded with it.
+fn add(called_off: &Mutex<AnswerTokens>, used: AnswerTokens) {
+    let mut called_off = called_off.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    *called_off = called_off.plus(used);
 }
 
 /// Which rows of the relQuery are each line's.
@@ -127,33 +191,51 @@ fn places(lines: &[ReadyLine]) -> Vec<(usize, Range<usize>)> {
     lines.iter().enumerate().map(place).collect()
 }
 
-/// What rows used that ran to their ends, if any did.
-fn used(rows: &[AnswerRow], model: &str) -> Option<LineUsage> {
-    let mut used = LineUsage { model: model.to_owned(), rows: 0, usage: Usage::default(), cost: Money(0) };
-    for row in rows {
-        if let RowProgress::Done { usage, .. } = &row.state {
-            used.rows += 1;
-            used.usage += *usage;
-            used.cost = used.cost.saturating_add(row.cost);
-        }
+/// Counts what rows used that have answers while others of their lines have none, and says it: no line is recorded with it.
+/// What runs again elsewhere counts there.
+fn count_rest(shared: &Shared, relquery: &RelQueryState) -> AnswerTokens {
+    let (answered, failed, runs_again) = {
+        let mut state = relquery.read();
+        let all = 0..state.rows.len();
+        let (answered, failed) = state.take_charges(all);
+        (answered, failed, state.runs_again())
+    };
+    shared.leave_charges(failed);
+    if runs_again {
+        shared.leave_charges(answered);
+        return AnswerTokens::default();
     }
-    (used.rows > 0).then_some(used)
+    let mut used = Usage::default();
+    answered.iter().for_each(|charge| used += charge.spent.usage);
+    shared.count_charges(answered);
+    used.into()
 }
 
-/// Counts what rows used that ran to their ends while others of their lines were called off: no line is recorded that
-/// counts them.
-fn count_rest(handle: &OwnerHandle, unended: impl Iterator<Item = Range<usize>>) {
+/// What the rows of a relQuery used that were called off, once the loop has let them go. A server that ends waits no longer
+/// than a look for that: its loop may never come to it.
+async fn left_usage(handle: &OwnerHandle, version: &mut watch::Receiver<u64>) -> AnswerTokens {
     let (runtime, relquery) = (handle.runtime(), handle.relquery());
-    let state = relquery.read();
-    if state.runs_again() {
-        return;
-    }
-    for own in unended {
-        let Some(LineUsage { rows, usage, cost, .. }) = used(&state.rows[own], &runtime.model.name) else {
-            continue;
+    loop {
+        version.mark_unchanged();
+        let (left, runs_again) = {
+            let state = relquery.read();
+            (state.left_usage(), state.runs_again())
         };
-        let account = Account { tenant: relquery.tenant, route: BATCHES };
-        runtime.shared.accounts.add(account, Spent { requests: 0, rows, usage, cost });
+        if let Some(usage) = left {
+            return usage.into();
+        }
+        if runs_again {
+            return AnswerTokens::default();
+        }
+        tokio::select! {
+            // The sender lives in the relQuery, so it cannot be gone.
+            _ = version.changed() => {}
+            () = tokio::time::sleep(LOOK) => {
+                if runtime.is_draining() || runtime.shared.pulse.is_dead() {
+                    return AnswerTokens::default();
+                }
+            }
+        }
     }
 }
 
