@@ -263,9 +263,8 @@ impl Fleet {
 
     /// Gives a relQuery the priority that it has now, and puts it among the waiting ones or takes it out.
     pub(crate) fn place(&mut self, id: RelQueryId) {
-        let (scheduler, cost, kept_permille) = (&self.scheduler, &self.cost, self.kept_permille);
-        let pricing =
-            Pricing { scheduler, cost, kept_permille, lengths: &self.lengths, router: &self.router };
+        let scheduler = &self.scheduler;
+        let pricing = Pricing::new(scheduler, &self.cost, &self.lengths, self.kept_permille, &self.router);
         let Some(query) = self.queries.get_mut(&id) else { return };
         let old = query.key;
         // What only runs keeps its place, by which others wait for it or not.
