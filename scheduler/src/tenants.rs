@@ -123,6 +123,16 @@ impl Tenants {
         });
     }
 
+    /// The places of all waiting relQueries have changed, those of each tenant among each other: these are the new ones.
+    pub(crate) fn place_all(&mut self, mut keys: Vec<(TenantId, RelQueryKey)>) {
+        keys.sort_unstable();
+        for own in keys.chunk_by(|(one, _), (other, _)| one == other) {
+            if let Some(tenant) = own.first().and_then(|(id, _)| self.by_id.get_mut(id)) {
+                tenant.waiting = own.iter().map(|(_, key)| *key).collect();
+            }
+        }
+    }
+
     /// The work of a waiting relQuery has changed.
     pub(crate) fn wait_for(&mut self, id: TenantId, old: Nanos, new: Nanos) {
         if old != new {
@@ -267,6 +277,30 @@ mod tests {
         tenants.charge(other, Nanos(1));
         assert_eq!(order(&tenants, 100), None);
         assert_eq!(tenants.check(4), Ok(()));
+    }
+
+    #[test]
+    fn places_that_change_all_at_once_are_those_that_change_one_by_one() {
+        let mut tenants = Tenants::default();
+        let (flood, other) = (TenantId(1), TenantId(2));
+        for (tenant, priorities) in [(flood, [1, 2, 3]), (other, [7, 8, 9])] {
+            for priority in priorities {
+                tenants.join(tenant, 1_000);
+                tenants.place(tenant, None, Some(key(priority)));
+            }
+        }
+        tenants.charge(flood, Nanos(101));
+        // All but two have another priority by now.
+        let moved = [(flood, 3, 30), (other, 9, 5), (flood, 1, 40), (other, 7, 6)];
+        let mut one_by_one = tenants.clone();
+        for (tenant, old, new) in moved {
+            one_by_one.place(tenant, Some(key(old)), Some(key(new)));
+        }
+        let now = [(flood, 30), (other, 8), (other, 5), (flood, 2), (flood, 40), (other, 6)];
+        tenants.place_all(now.map(|(tenant, priority)| (tenant, key(priority))).into());
+        assert_eq!(order(&tenants, 100), Some(vec![5, 6, 8, 2, 30, 40]));
+        assert_eq!(order(&tenants, 100), order(&one_by_one, 100));
+        assert_eq!(tenants.check(6), Ok(()));
     }
 
     #[test]

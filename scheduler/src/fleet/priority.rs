@@ -9,7 +9,7 @@
 
 use std::cell::OnceCell;
 
-use base::{Nanos, RelQueryId, Time, TokenCount};
+use base::{Nanos, TenantId, Time, TokenCount};
 
 use super::Fleet;
 use super::cache_reports::uncached;
@@ -25,6 +25,7 @@ use crate::policy::marginal_work::config::MarginalWorkConfig;
 use crate::policy::marginal_work::lengths::Lengths;
 use crate::policy::marginal_work::work::{Capacity, Work};
 use crate::policy::view::RelQueryView;
+use crate::priority::RelQueryKey;
 
 /// Thousandths of what is remembered by which the share that caches have must change to count.
 const KEPT_CHANGE: u64 = 100;
@@ -198,10 +199,28 @@ impl Fleet {
         }
         self.cost = cost.unwrap_or(self.cost);
         self.kept_permille = kept;
-        let waiting: Vec<RelQueryId> = self.waiting.iter().map(|key| key.id).collect();
-        for id in waiting {
-            self.place(id);
+        self.reprice_waiting();
+    }
+
+    /// Gives each waiting relQuery the priority that it has now. Its place in the order is not looked for: the order is
+    /// built anew, from all of them at once.
+    fn reprice_waiting(&mut self) {
+        // Without priorities the order is that of arrival, whatever rows cost.
+        if !self.scheduler.policy.is_prioritised() {
+            return;
         }
+        let scheduler = &self.scheduler;
+        let pricing = Pricing::new(scheduler, &self.cost, &self.lengths, self.kept_permille, &self.router);
+        let mut keys: Vec<(TenantId, RelQueryKey)> = Vec::with_capacity(self.waiting.len());
+        for query in self.queries.values_mut().filter(|query| query.key.is_some()) {
+            pricing.update(query);
+            query.breakdown.is_late = self.tail.is_late(query.class, query.id);
+            let key = query.key_under(scheduler);
+            query.key = Some(key);
+            keys.push((query.tenant, key));
+        }
+        self.waiting = keys.iter().map(|(_, key)| *key).collect();
+        self.tenants.place_all(keys);
     }
 
     pub(super) fn pricing(&self) -> Pricing<'_> {
