@@ -115,12 +115,24 @@ impl Tenants {
 
     /// The place of a relQuery among the waiting ones has changed.
     pub(crate) fn place(&mut self, id: TenantId, old: Option<RelQueryKey>, new: Option<RelQueryKey>) {
-        self.change(id, |tenant| {
-            if let Some(old) = old {
-                tenant.waiting.remove(&old);
+        let Some(tenant) = self.by_id.get_mut(&id) else { return };
+        let did_wait = !tenant.waiting.is_empty();
+        if let Some(old) = old {
+            tenant.waiting.remove(&old);
+        }
+        tenant.waiting.extend(new);
+        // Which of its relQueries wait moves the tenant nowhere; whether any does lists it.
+        match (did_wait, !tenant.waiting.is_empty()) {
+            (false, true) => {
+                self.active.insert((tenant.service, id));
+                self.allowing.insert((tenant.allows(), id));
             }
-            tenant.waiting.extend(new);
-        });
+            (true, false) => {
+                self.active.remove(&(tenant.service, id));
+                self.allowing.remove(&(tenant.allows(), id));
+            }
+            _ => {}
+        }
     }
 
     /// The places of all waiting relQueries have changed, those of each tenant among each other: these are the new ones.
