@@ -35,15 +35,20 @@ impl Fleet {
 
     /// Lets rows go to every replica with room.
     pub(super) fn release(&mut self) {
-        self.router.lanes.values_mut().for_each(|lane| lane.is_held = false);
-        (self.held_until, self.decision.held) = (None, None);
+        // None is held without an instant at which it no longer is.
+        if self.held_until.take().is_some() {
+            self.router.lanes.values_mut().for_each(|lane| lane.is_held = false);
+        }
+        self.decision.held = None;
     }
 
     /// Says of each replica whether rows of the first waiting relQuery wait for those that run there; whether of any.
     pub(super) fn weigh(&mut self, first: RelQueryKey, now: Time) -> bool {
+        let Some(sends) = self.scheduler.policy.rules().sends else { return false };
         let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(RowLoad::default());
         let lanes = self.router.lanes.iter().filter(|(_, lane)| has_room(lane));
-        let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(first, *id, lane, now)?)));
+        let held =
+            lanes.filter_map(|(id, lane)| Some((*id, self.held_until(sends, first, (*id, lane), now)?)));
         let held: Vec<(ReplicaId, Time)> = held.collect();
         self.held_until = held.iter().map(|(_, until)| *until).min();
         for (id, _) in held {
@@ -55,8 +60,13 @@ impl Fleet {
     }
 
     /// Until when rows of a relQuery wait for what runs at a replica, if nothing happens before; none: they go.
-    fn held_until(&self, key: RelQueryKey, id: ReplicaId, lane: &Lane, now: Time) -> Option<Time> {
-        let sends = self.scheduler.policy.rules().sends?;
+    fn held_until(
+        &self,
+        sends: fn(&Transition<'_>) -> bool,
+        key: RelQueryKey,
+        (id, lane): (ReplicaId, &Lane),
+        now: Time,
+    ) -> Option<Time> {
         let query = self.queries.get(&key.id)?;
         let cost = lane.cost?;
         let (mut ahead, mut running, mut is_lower) = (Left::default(), Vec::new(), false);

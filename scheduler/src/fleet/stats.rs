@@ -130,13 +130,19 @@ impl Fleet {
             output_tokens: counters.output_tokens,
             ..Stats::default()
         };
-        let replicas = self.router.lanes.iter().map(|(id, lane)| ReplicaStats {
-            id: *id,
-            health: lane.health,
-            rows: lane.rows,
-            tokens: TokenCount(lane.tokens),
-            prefixes: self.router.prefixes.len(*id) as u32,
-            cost: lane.cost,
+        // Both are in the order of replicas.
+        let mut remembered = self.router.prefixes.lens().peekable();
+        let replicas = self.router.lanes.iter().map(|(id, lane)| {
+            while remembered.next_if(|(other, _)| other < id).is_some() {}
+            let prefixes = remembered.next_if(|(other, _)| other == id).map_or(0, |(_, len)| len);
+            ReplicaStats {
+                id: *id,
+                health: lane.health,
+                rows: lane.rows,
+                tokens: TokenCount(lane.tokens),
+                prefixes: prefixes as u32,
+                cost: lane.cost,
+            }
         });
         FleetStats {
             totals,
