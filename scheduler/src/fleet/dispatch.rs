@@ -219,7 +219,7 @@ impl Fleet {
     /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where no
     /// replica in service will ever have it.
     fn shared(&self, keys: &[RelQueryKey], now: Time) -> Result<Option<Pick>, (RelQueryId, u32)> {
-        let size = |key: &&RelQueryKey| self.queries.get(&key.id).map_or(0, Query::largest_len);
+        let size = |key: &&RelQueryKey| self.query(key.id).map_or(0, Query::largest_len);
         // The first of the largest: `max_by_key` takes the last.
         let Some(id) = keys.iter().rev().max_by_key(size).map(|key| key.id) else { return Ok(None) };
         let Some(query) = self.queries.get(&id) else { return Ok(None) };

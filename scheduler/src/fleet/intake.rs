@@ -32,14 +32,14 @@ impl Fleet {
         let query = Query::new(&submission);
         self.arrived = if self.queries.is_empty() { 1 } else { self.arrived + 1 };
         self.tenants.join(submission.tenant, submission.weight);
-        self.queries.insert(id, query);
+        self.queries.insert(id, Box::new(query));
         self.add(id, submission.items);
         Ok(())
     }
 
     /// Adds rows to a relQuery that has not ended.
     pub fn extend(&mut self, id: RelQueryId, items: Vec<WorkItem>) -> Result<(), Refused> {
-        let Some(query) = self.queries.get(&id) else { return Err(Refused::Unknown(id)) };
+        let Some(query) = self.query(id) else { return Err(Refused::Unknown(id)) };
         self.check(Some(query), &items)?;
         self.add(id, items);
         Ok(())
@@ -232,7 +232,7 @@ impl Fleet {
     }
 
     /// Forgets a relQuery without rows.
-    pub(crate) fn remove_query(&mut self, id: RelQueryId) -> Option<Query> {
+    pub(crate) fn remove_query(&mut self, id: RelQueryId) -> Option<Box<Query>> {
         let query = self.queries.remove(&id)?;
         self.only_aside.remove(&id);
         if let Some(key) = query.key {

@@ -160,9 +160,9 @@ impl Fleet {
     /// known.
     pub fn snapshot(&self, most: usize) -> SchedulerSnapshot {
         let runs = |query: &&Query| query.open() > query.waiting();
-        let running = self.queries.values().filter(runs);
-        let waiting = self.waiting.iter().filter_map(|key| self.queries.get(&key.id));
-        let aside = self.only_aside.iter().filter_map(|id| self.queries.get(id));
+        let running = self.queries.values().map(|query| &**query).filter(runs);
+        let waiting = self.waiting.iter().filter_map(|key| self.query(key.id));
+        let aside = self.only_aside.iter().filter_map(|id| self.query(*id));
         let listed = running.chain(waiting.chain(aside).filter(|query| !runs(query)));
         let listed: Vec<RelQueryStatus> = listed.take(most).map(|query| self.status(query)).collect();
         let left_out = u32::try_from(self.queries.len() - listed.len()).unwrap_or(u32::MAX);
