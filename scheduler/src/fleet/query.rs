@@ -78,7 +78,8 @@ pub(crate) struct Query {
     pub(crate) class: ServiceClass,
     pub(crate) arrival: Time,
     pub(crate) deadline: Option<Time>,
-    rows: BTreeMap<u32, FleetRow>,
+    /// Boxed: a node of the map has places for eleven, and most relQueries of a cell have one row.
+    rows: BTreeMap<u32, Box<FleetRow>>,
     groups: BTreeMap<BlockKey, BTreeSet<GroupPlace>>,
     /// Groups by their size, of which the largest is asked for.
     sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
@@ -184,7 +185,7 @@ impl Query {
             let shared = sharing::novel(before.map(|(prompt, _)| &**prompt), &item.prompt, block);
             let cached = seen.depth(&chain) as u64 * u64::from(block);
             let novel = shared.min((item.prompt.len() as u64).saturating_sub(cached).max(1));
-            let row = FleetRow {
+            let row = Box::new(FleetRow {
                 chain,
                 group,
                 novel,
@@ -197,7 +198,7 @@ impl Query {
                 aside_until: None,
                 aside_left: None,
                 item,
-            };
+            });
             self.queue(&row);
             self.rows.insert(row.item.row, row);
         }
@@ -303,7 +304,7 @@ impl Query {
     }
 
     /// Takes a row out, wherever it is.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<FleetRow> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Box<FleetRow>> {
         let row = self.rows.remove(&number)?;
         match row.request {
             None => self.unqueue(&row),
@@ -313,11 +314,11 @@ impl Query {
     }
 
     pub(crate) fn row(&self, number: u32) -> Option<&FleetRow> {
-        self.rows.get(&number)
+        self.rows.get(&number).map(|row| &**row)
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &FleetRow> {
-        self.rows.values()
+        self.rows.values().map(|row| &**row)
     }
 
     /// Rows that have not ended.
@@ -337,7 +338,7 @@ impl Query {
 
     /// Rows that were taken back and may be sent again at `now`.
     pub(crate) fn requeued(&self, now: Time) -> impl Iterator<Item = &FleetRow> {
-        let rows = self.requeued.iter().filter_map(|number| self.rows.get(number));
+        let rows = self.requeued.iter().filter_map(move |number| self.row(*number));
         rows.filter(move |row| row.not_before <= now)
     }
 
@@ -354,7 +355,7 @@ impl Query {
     /// The row of this group that goes first.
     pub(crate) fn first_of(&self, group: BlockKey) -> Option<&FleetRow> {
         let (_, number) = self.groups.get(&group)?.first()?;
-        self.rows.get(number)
+        self.row(*number)
     }
 
     /// The group with the most waiting rows.
