@@ -29,6 +29,7 @@ mod priority;
 mod prompt_scale;
 mod query;
 mod router;
+mod row_group;
 mod rows_at;
 mod settle;
 mod stats;

@@ -4,6 +4,7 @@
 //! that a replica that takes rows of one group one after the other computes what they share once. Rows that
 //! were taken back go first.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use priority_queue::PriorityQueue;
 
 use super::config::{FleetConfig, ReplicaId};
 use super::prefixes::{Prefixes, chain, group};
+use super::row_group::RowGroup;
 use crate::breakdown::PriorityBreakdown;
 use crate::config::SchedulerConfig;
 use crate::event::Usage;
@@ -63,9 +65,6 @@ pub(crate) struct TakenBack {
     pub(crate) avoid: ReplicaId,
 }
 
-/// Where a row waits in its group.
-type GroupPlace = (Arc<[TokenId]>, u32);
-
 /// One relQuery.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
@@ -80,7 +79,7 @@ pub(crate) struct Query {
     pub(crate) deadline: Option<Time>,
     /// Boxed: a node of the map has places for eleven, and most relQueries of a cell have one row.
     rows: BTreeMap<u32, Box<FleetRow>>,
-    groups: BTreeMap<BlockKey, BTreeSet<GroupPlace>>,
+    groups: BTreeMap<BlockKey, RowGroup>,
     /// Groups by their size, of which the largest is asked for.
     sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
     /// Rows that were taken back: they wait before all groups.
@@ -181,8 +180,8 @@ impl Query {
             let chain = chain(hasher, self.scope, &item.prompt, block);
             let group = group(hasher, self.scope, &chain);
             let place = (Arc::clone(&item.prompt), item.row);
-            let before = self.groups.get(&group).and_then(|rows| rows.range(..&place).next_back());
-            let shared = sharing::novel(before.map(|(prompt, _)| &**prompt), &item.prompt, block);
+            let before = self.groups.get(&group).and_then(|rows| rows.before(&place));
+            let shared = sharing::novel(before.map(|prompt| &**prompt), &item.prompt, block);
             let cached = seen.depth(&chain) as u64 * u64::from(block);
             let novel = shared.min((item.prompt.len() as u64).saturating_sub(cached).max(1));
             let row = Box::new(FleetRow {
@@ -218,9 +217,15 @@ impl Query {
 
     /// Puts a row among the waiting ones of its group.
     fn join_group(&mut self, row: &FleetRow) {
-        let rows = self.groups.entry(row.group).or_default();
-        rows.insert((Arc::clone(&row.item.prompt), row.item.row));
-        self.sizes.push(row.group, (rows.len(), row.group));
+        let place = (Arc::clone(&row.item.prompt), row.item.row);
+        let rows = match self.groups.entry(row.group) {
+            Entry::Vacant(vacant) => vacant.insert(RowGroup::One(place)).rows(),
+            Entry::Occupied(mut occupied) => {
+                occupied.get_mut().add(place);
+                occupied.get().rows()
+            }
+        };
+        self.sizes.push(row.group, (rows, row.group));
     }
 
     /// A waiting row waits no more.
@@ -241,12 +246,11 @@ impl Query {
             return;
         }
         let Some(rows) = self.groups.get_mut(&row.group) else { return };
-        rows.remove(&(Arc::clone(&row.item.prompt), row.item.row));
-        if rows.is_empty() {
+        if rows.remove(&row.item.prompt, row.item.row) {
             self.groups.remove(&row.group);
             self.sizes.remove(&row.group);
         } else {
-            self.sizes.push(row.group, (rows.len(), row.group));
+            self.sizes.push(row.group, (rows.rows(), row.group));
         }
     }
 
@@ -354,8 +358,7 @@ impl Query {
 
     /// The row of this group that goes first.
     pub(crate) fn first_of(&self, group: BlockKey) -> Option<&FleetRow> {
-        let (_, number) = self.groups.get(&group)?.first()?;
-        self.row(*number)
+        self.row(self.groups.get(&group)?.first()?)
     }
 
     /// The group with the most waiting rows.
@@ -425,7 +428,7 @@ impl Query {
     /// Each waiting row stands in one place, and the sums are theirs.
     pub(crate) fn check(&self) -> Result<(), String> {
         let waiting: Vec<&FleetRow> = self.rows().filter(|row| row.request.is_none()).collect();
-        let grouped: usize = self.groups.values().map(BTreeSet::len).sum();
+        let grouped: usize = self.groups.values().map(RowGroup::rows).sum();
         let aside = self.rows().filter(|row| row.aside_until.is_some()).count();
         if waiting.len() != self.waiting
             || grouped + self.requeued.len() + aside != self.waiting
@@ -447,8 +450,10 @@ impl Query {
         }
         let mut groups = self.groups.iter();
         let is_sized =
-            groups.all(|(group, rows)| self.sizes.get_priority(group) == Some(&(rows.len(), *group)));
-        if !is_sized || self.sizes.len() != self.groups.len() || self.groups.values().any(BTreeSet::is_empty)
+            groups.all(|(group, rows)| self.sizes.get_priority(group) == Some(&(rows.rows(), *group)));
+        if !is_sized
+            || self.sizes.len() != self.groups.len()
+            || self.groups.values().any(|group| group.rows() == 0)
         {
             return Err(format!("relQuery {}: groups are misplaced", self.id));
         }
