@@ -6,14 +6,12 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use base::{
     Nanos, Periods, RelQueryId, RequestId, ServiceClass, SpanKind, Submission, TenantId, Time, TokenCount,
     TokenId, WorkItem,
 };
-use priority_queue::PriorityQueue;
 
 use super::config::{FleetConfig, ReplicaId};
 use super::prefixes::{Prefixes, chain, group};
@@ -21,7 +19,6 @@ use super::row_group::RowGroup;
 use crate::breakdown::PriorityBreakdown;
 use crate::config::SchedulerConfig;
 use crate::event::Usage;
-use crate::kv::prefix::KeyBits;
 use crate::kv::{BlockKey, Hasher};
 use crate::policy::marginal_work::lengths::{Ended, Expected, LengthKind, Lengths};
 use crate::policy::marginal_work::sharing;
@@ -81,7 +78,7 @@ pub(crate) struct Query {
     rows: BTreeMap<u32, Box<FleetRow>>,
     groups: BTreeMap<BlockKey, RowGroup>,
     /// Groups by their size, of which the largest is asked for.
-    sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
+    sizes: BTreeSet<(usize, BlockKey)>,
     /// Rows that were taken back: they wait before all groups.
     requeued: BTreeSet<u32>,
     /// Rows that wait aside: behind none, and none behind them.
@@ -134,7 +131,7 @@ impl Query {
             deadline,
             rows: BTreeMap::new(),
             groups: BTreeMap::new(),
-            sizes: PriorityQueue::default(),
+            sizes: BTreeSet::new(),
             requeued: BTreeSet::new(),
             aside: 0,
             waiting: 0,
@@ -225,7 +222,8 @@ impl Query {
                 occupied.get().rows()
             }
         };
-        self.sizes.push(row.group, (rows, row.group));
+        self.sizes.remove(&(rows - 1, row.group));
+        self.sizes.insert((rows, row.group));
     }
 
     /// A waiting row waits no more.
@@ -248,9 +246,11 @@ impl Query {
         let Some(rows) = self.groups.get_mut(&row.group) else { return };
         if rows.remove(&row.item.prompt, row.item.row) {
             self.groups.remove(&row.group);
-            self.sizes.remove(&row.group);
+            self.sizes.remove(&(1, row.group));
         } else {
-            self.sizes.push(row.group, (rows.rows(), row.group));
+            let rows = rows.rows();
+            self.sizes.remove(&(rows + 1, row.group));
+            self.sizes.insert((rows, row.group));
         }
     }
 
@@ -363,12 +363,12 @@ impl Query {
 
     /// The group with the most waiting rows.
     pub(crate) fn largest(&self) -> Option<BlockKey> {
-        self.sizes.peek().map(|(group, _)| *group)
+        self.sizes.last().map(|(_, group)| *group)
     }
 
     /// How many rows wait in it.
     pub(crate) fn largest_len(&self) -> usize {
-        self.sizes.peek().map_or(0, |(_, (rows, _))| *rows)
+        self.sizes.last().map_or(0, |(rows, _)| *rows)
     }
 
     /// How long a row is expected to be.
@@ -449,8 +449,7 @@ impl Query {
             return Err(format!("relQuery {}: waiting tokens are miscounted", self.id));
         }
         let mut groups = self.groups.iter();
-        let is_sized =
-            groups.all(|(group, rows)| self.sizes.get_priority(group) == Some(&(rows.rows(), *group)));
+        let is_sized = groups.all(|(group, rows)| self.sizes.contains(&(rows.rows(), *group)));
         if !is_sized
             || self.sizes.len() != self.groups.len()
             || self.groups.values().any(|group| group.rows() == 0)
