@@ -69,17 +69,29 @@ impl Fleet {
     ) -> Option<Time> {
         let query = self.queries.get(&key.id)?;
         let cost = lane.cost?;
-        let (mut ahead, mut running, mut is_lower) = (Left::default(), Vec::new(), false);
+        let (mut ahead, mut is_lower) = (Left::default(), false);
+        let mut running = Vec::with_capacity(lane.rows as usize);
         for (other, rows) in self.router.at(id).filter(|(other, _)| *other != key.id) {
             let Some(other) = self.queries.get(&other) else { continue };
-            let Some(left) = self.left(other, rows, lane, (&cost, now)) else { continue };
-            running.push(other.output_max());
+            let (mean, last) = generated(rows, lane, (&cost, now));
+            let most = other.output_max();
+            // All of its rows should have ended.
+            if last >= most {
+                continue;
+            }
+            running.push(most);
             let is_higher = other.class < key.class;
             is_lower |= is_higher;
             // Nobody waits for one of several bulk relQueries: they run together.
             let counts = key.class != ServiceClass::Bulk || is_higher;
             if counts && other.key_under(&self.scheduler) < key {
-                ahead = ahead.and(left);
+                let expected = other.expected(&self.lengths);
+                ahead = ahead.and(Left {
+                    relqueries: 1,
+                    rows: rows.rows.into(),
+                    output: u64::from(rows.rows) * expected.remaining(mean.min(most), most),
+                    steps: most - last,
+                });
             }
         }
         if ahead.relqueries == 0 {
@@ -98,19 +110,6 @@ impl Fleet {
         };
         let left = ahead.steps.max(1).saturating_mul(step(&cost, lane));
         (!sends(&transition)).then(|| now + Nanos(left.max(1)))
-    }
-
-    /// What is left of a relQuery's rows at a replica; none where all of them should have ended.
-    fn left(&self, query: &Query, rows: &RowsAtReplica, lane: &Lane, at: (&CostModel, Time)) -> Option<Left> {
-        let expected = query.expected(&self.lengths);
-        let (mean, last) = generated(rows, lane, at);
-        let most = query.output_max();
-        (last < most).then(|| Left {
-            relqueries: 1,
-            rows: rows.rows.into(),
-            output: u64::from(rows.rows) * expected.remaining(mean.min(most), most),
-            steps: most - last,
-        })
     }
 
     /// The first waiting relQuery, as policy `marginal-work` sees it.
@@ -132,7 +131,10 @@ impl Fleet {
 
 /// Output tokens that a row has by now, in the mean and of the last.
 fn generated(rows: &RowsAtReplica, lane: &Lane, at: (&CostModel, Time)) -> (u64, u64) {
-    (generated_since(rows.mean(), lane, at), generated_since(rows.last(), lane, at))
+    let last = generated_since(rows.last(), lane, at);
+    // The only row was the last that was sent, unless that has ended.
+    let is_last = rows.mean() == rows.last();
+    (if is_last { last } else { generated_since(rows.mean(), lane, at) }, last)
 }
 
 /// Output tokens that a row has by now that was sent then, ns, when its replica had been sent so many prompt tokens: the
@@ -141,7 +143,12 @@ fn generated_since((sent, prompts): (u128, u128), lane: &Lane, (cost, now): (&Co
     let elapsed = u128::from(now.0).saturating_sub(sent);
     let computed = u128::from(lane.clock.prompts()).saturating_sub(prompts);
     let decoding = elapsed.saturating_sub(computed * u128::from(cost.prefill_per_token.0));
-    u64::try_from(decoding / u128::from(step(cost, lane).max(1))).unwrap_or(u64::MAX)
+    let step = step(cost, lane).max(1);
+    // Nearly always; a division of 128 bits takes several times as long.
+    match u64::try_from(decoding) {
+        Ok(decoding) => decoding / step,
+        Err(_) => u64::try_from(decoding / u128::from(step)).unwrap_or(u64::MAX),
+    }
 }
 
 /// Time of a decode step with the rows that a replica has, in ns.

@@ -30,8 +30,10 @@ impl RowsAtReplica {
 
     /// When they were sent in the mean, ns, and the prompt tokens that the replica had been sent by then.
     pub(crate) fn mean(&self) -> (u128, u128) {
-        let rows = u128::from(self.rows.max(1));
-        (self.sent / rows, self.prompts / rows)
+        match self.rows {
+            0 | 1 => (self.sent, self.prompts),
+            rows => (self.sent / u128::from(rows), self.prompts / u128::from(rows)),
+        }
     }
 
     /// The same of the last that was sent.
