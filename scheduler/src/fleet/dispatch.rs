@@ -249,7 +249,9 @@ impl Fleet {
         let known = |key: &&BlockKey| self.router.prefixes.latest(**key, |other| other == replica).is_some();
         let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
-        let (sent_at, memory) = self.router.send((replica, id), (load, computed), &row.chain, row.group);
+        let view = query.running_view(&self.scheduler);
+        let (sent_at, memory) =
+            self.router.send((replica, id, view), (load, computed), &row.chain, row.group);
         let answered_before = self.router.answered(replica);
         let key = query.key;
         query.launch(number, request, now);

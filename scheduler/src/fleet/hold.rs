@@ -71,10 +71,10 @@ impl Fleet {
         let cost = lane.cost?;
         let (mut ahead, mut is_lower) = (Left::default(), false);
         let mut running = Vec::with_capacity(lane.rows as usize);
-        for (other, rows) in self.router.at(id).filter(|(other, _)| *other != key.id) {
-            let Some(other) = self.queries.get(&other) else { continue };
+        for (_, rows) in self.router.at(id).filter(|(other, _)| *other != key.id) {
+            let other = self.router.in_flight.view(rows.index);
             let (mean, last) = generated(rows, lane, (&cost, now));
-            let most = other.output_max();
+            let most = other.output_max;
             // All of its rows should have ended.
             if last >= most {
                 continue;
@@ -84,7 +84,7 @@ impl Fleet {
             is_lower |= is_higher;
             // Nobody waits for one of several bulk relQueries: they run together.
             let counts = key.class != ServiceClass::Bulk || is_higher;
-            if counts && other.key_under(&self.scheduler) < key {
+            if counts && other.key < key {
                 let expected = other.expected(&self.lengths);
                 ahead = ahead.and(Left {
                     relqueries: 1,

@@ -271,6 +271,7 @@ impl Fleet {
         pricing.update(query);
         query.breakdown.is_late = self.tail.is_late(query.class, id);
         query.key = (query.in_line() > 0).then(|| query.key_under(scheduler));
+        self.router.in_flight.set(id, || query.running_view(scheduler));
         if query.key.is_none() && query.waiting() > 0 {
             self.only_aside.insert(id);
         } else {

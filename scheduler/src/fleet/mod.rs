@@ -23,6 +23,7 @@ mod departed;
 mod dispatch;
 pub mod division;
 mod hold;
+mod in_flight;
 mod intake;
 mod prefixes;
 mod priority;

@@ -212,12 +212,19 @@ impl Fleet {
         let scheduler = &self.scheduler;
         let pricing = Pricing::new(scheduler, &self.cost, &self.lengths, self.kept_permille, &self.router);
         let mut keys: Vec<(TenantId, RelQueryKey)> = Vec::with_capacity(self.waiting.len());
+        let mut running = Vec::new();
         for query in self.queries.values_mut().filter(|query| query.key.is_some()) {
             pricing.update(query);
             query.breakdown.is_late = self.tail.is_late(query.class, query.id);
             let key = query.key_under(scheduler);
             query.key = Some(key);
             keys.push((query.tenant, key));
+            if query.open() > query.waiting() {
+                running.push((query.id, query.running_view(scheduler)));
+            }
+        }
+        for (id, view) in running {
+            self.router.in_flight.set(id, || view);
         }
         self.waiting = keys.iter().map(|(_, key)| *key).collect();
         self.tenants.place_all(keys);

@@ -14,6 +14,7 @@ use base::{
 };
 
 use super::config::{FleetConfig, ReplicaId};
+use super::in_flight::RunningView;
 use super::prefixes::{Prefixes, chain, group};
 use super::row_group::RowGroup;
 use crate::breakdown::PriorityBreakdown;
@@ -392,6 +393,17 @@ impl Query {
     pub(crate) fn key_under(&self, config: &SchedulerConfig) -> RelQueryKey {
         RelQueryKey::new(config, self.class, self.priority, self.arrival, self.id)
             .late(self.breakdown.is_late)
+    }
+
+    /// How those see it that wait for it while it runs.
+    pub(crate) fn running_view(&self, config: &SchedulerConfig) -> RunningView {
+        RunningView {
+            key: self.key_under(config),
+            class: self.class,
+            output_max: self.output_max,
+            kind: self.kind,
+            finished: self.finished,
+        }
     }
 
     /// The greatest output limit of its rows.

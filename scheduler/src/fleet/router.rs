@@ -15,6 +15,7 @@ use super::Flying;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::division::ReplicaShare;
+use super::in_flight::{InFlight, RunningView};
 use super::prefixes::Prefixes;
 use super::prompt_scale::PromptScale;
 use super::query::RowLoad;
@@ -135,8 +136,9 @@ pub(crate) struct Router {
     running: BTreeMap<(ReplicaId, BlockKey), u32>,
     /// The same by relQuery.
     at: BTreeMap<(ReplicaId, RelQueryId), RowsAtReplica>,
-    /// And by relQuery wherever they are, so that nobody counts those that only wait to know how many run.
-    in_flight: BTreeMap<RelQueryId, u32>,
+    /// And by relQuery wherever they are, so that nobody counts those that only wait to know how many run, nor looks
+    /// those up that run.
+    pub(crate) in_flight: InFlight,
     /// The latest time that was told.
     pub(crate) now: Time,
 }
@@ -158,7 +160,7 @@ impl Router {
             prefixes: Prefixes::new(prefixes_max),
             running: BTreeMap::new(),
             at: BTreeMap::new(),
-            in_flight: BTreeMap::new(),
+            in_flight: InFlight::default(),
             now: Time(0),
         }
     }
@@ -207,7 +209,7 @@ impl Router {
     /// replica's memory, too.
     pub(crate) fn send(
         &mut self,
-        (replica, relquery): (ReplicaId, RelQueryId),
+        (replica, relquery, view): (ReplicaId, RelQueryId, RunningView),
         (load, computed): (RowLoad, u64),
         chain: &[BlockKey],
         group: BlockKey,
@@ -220,14 +222,14 @@ impl Router {
         self.prefixes.send(replica, chain);
         *self.running.entry((replica, group)).or_default() += 1;
         let at = lane.clock.sent(self.now, computed);
-        self.at.entry((replica, relquery)).or_default().add(at);
-        *self.in_flight.entry(relquery).or_default() += 1;
+        let index = self.in_flight.add(relquery, view);
+        self.at.entry((replica, relquery)).or_default().add(at, index);
         (at, memory)
     }
 
     /// RelQueries with rows in flight.
     pub(crate) fn relqueries_running(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.relqueries()
     }
 
     /// Rows that a replica has answered so far.
@@ -265,12 +267,7 @@ impl Router {
                 self.at.remove(&(replica, relquery));
             }
         }
-        if let Some(rows) = self.in_flight.get_mut(&relquery) {
-            *rows -= 1;
-            if *rows == 0 {
-                self.in_flight.remove(&relquery);
-            }
-        }
+        self.in_flight.remove(relquery);
     }
 
     /// Rows in flight by group are as many as those by replica.
@@ -281,9 +278,7 @@ impl Router {
         if by_relquery != by_lane || self.at.values().any(|at| at.rows == 0) {
             return Err(format!("{by_relquery} rows in flight by relQuery, {by_lane} by replica"));
         }
-        if self.in_flight.values().sum::<u32>() != by_lane || self.in_flight.values().any(|rows| *rows == 0) {
-            return Err(format!("{:?} are not {by_lane} rows in flight", self.in_flight));
-        }
+        self.in_flight.check(by_lane)?;
         if by_group != by_lane || self.running.values().any(|rows| *rows == 0) {
             return Err(format!("{by_group} rows in flight by group, {by_lane} by replica"));
         }

@@ -225,6 +225,11 @@ impl Fleet {
             {
                 return Err(format!("relQuery {} stands in the wrong place", query.id));
             }
+            let runs = query.open() > query.waiting();
+            let view = runs.then(|| query.running_view(&self.scheduler));
+            if self.router.in_flight.view_of(query.id) != view.as_ref() {
+                return Err(format!("relQuery {} is not seen as it runs", query.id));
+            }
         }
         let open: usize = self.queries.values().map(|query| query.open()).sum();
         let flying: usize = self.queries.values().map(|query| query.open() - query.waiting()).sum();
