@@ -47,8 +47,7 @@ impl Fleet {
         let Some(sends) = self.scheduler.policy.rules().sends else { return false };
         let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(RowLoad::default());
         let lanes = self.router.lanes.iter().filter(|(_, lane)| has_room(lane));
-        let held =
-            lanes.filter_map(|(id, lane)| Some((*id, self.held_until(sends, first, (*id, lane), now)?)));
+        let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(sends, first, lane, now)?)));
         let held: Vec<(ReplicaId, Time)> = held.collect();
         self.held_until = held.iter().map(|(_, until)| *until).min();
         for (id, _) in held {
@@ -64,14 +63,14 @@ impl Fleet {
         &self,
         sends: fn(&Transition<'_>) -> bool,
         key: RelQueryKey,
-        (id, lane): (ReplicaId, &Lane),
+        lane: &Lane,
         now: Time,
     ) -> Option<Time> {
         let query = self.queries.get(&key.id)?;
         let cost = lane.cost?;
         let (mut ahead, mut is_lower) = (Left::default(), false);
         let mut running = Vec::with_capacity(lane.rows as usize);
-        for (_, rows) in self.router.at(id).filter(|(other, _)| *other != key.id) {
+        for (_, rows) in lane.at().filter(|(other, _)| *other != key.id) {
             let other = self.router.in_flight.view(rows.index);
             let (mean, last) = generated(rows, lane, (&cost, now));
             let most = other.output_max;
