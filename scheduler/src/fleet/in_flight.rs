@@ -37,16 +37,16 @@ struct Entry {
     view: RunningView,
 }
 
-/// All of them. An index stands for a relQuery as long as rows of it are in flight.
+/// All relQueries with rows in flight. An index stands for one of them as long as it has such rows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InFlight {
+pub(crate) struct RelQueriesInFlight {
     entries: Vec<Entry>,
     /// Entries of relQueries that are no longer in flight.
     free: Vec<u32>,
     index: KeyMap<RelQueryId, u32>,
 }
 
-impl InFlight {
+impl RelQueriesInFlight {
     /// A row of the relQuery is sent. Returns its index.
     pub(crate) fn add(&mut self, id: RelQueryId, view: RunningView) -> u32 {
         if let Some(index) = self.index.get(&id).copied() {
@@ -96,9 +96,9 @@ impl InFlight {
         self.index.get(&id).map(|index| self.view(*index))
     }
 
-    /// Those with rows in flight.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = RelQueryId> + '_ {
-        self.entries.iter().filter(|entry| entry.rows > 0).map(|entry| entry.id)
+    /// Whether an index stands for the relQuery with this id.
+    pub(crate) fn is_at(&self, id: RelQueryId, index: u32) -> bool {
+        self.index.get(&id) == Some(&index)
     }
 
     /// How many they are.
@@ -109,8 +109,7 @@ impl InFlight {
     /// Each is found by its id, and the others are free; they have so many rows together.
     pub(crate) fn check(&self, rows: u32) -> Result<(), String> {
         let held: u32 = self.entries.iter().map(|entry| entry.rows).sum();
-        let is_found =
-            |(index, entry): (u32, &Entry)| (entry.rows > 0) == (self.index.get(&entry.id) == Some(&index));
+        let is_found = |(index, entry): (u32, &Entry)| (entry.rows > 0) == self.is_at(entry.id, index);
         let is_listed = (0..).zip(&self.entries).all(is_found);
         if held != rows || !is_listed || self.index.len() + self.free.len() != self.entries.len() {
             return Err(format!("{held} rows in flight by relQuery for {rows}, in {:?}", self.entries));
@@ -143,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_relquery_keeps_its_index_while_rows_of_it_are_in_flight_and_leaves_it_to_another() {
-        let mut flying = InFlight::default();
+        let mut flying = RelQueriesInFlight::default();
         let [one, other, third] = [1, 2, 3].map(RelQueryId);
         let index = flying.add(one, view(1));
         assert_ne!(flying.add(other, view(2)), index);
@@ -157,7 +156,9 @@ mod tests {
         assert_eq!((flying.view_of(one), flying.check(1)), (None, Ok(())));
         flying.set(one, || view(8));
         assert_eq!(flying.add(third, view(3)), index);
-        assert_eq!((flying.view(index), flying.ids().collect::<Vec<_>>()), (&view(3), vec![third, other]));
-        assert_eq!(flying.check(2), Ok(()));
+        assert_eq!(flying.view(index), &view(3));
+        assert!(flying.is_at(third, index) && !flying.is_at(one, index));
+        assert_ne!(flying.add(one, view(1)), index, "another has its place");
+        assert_eq!((flying.relqueries(), flying.check(3)), (3, Ok(())));
     }
 }

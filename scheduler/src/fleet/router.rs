@@ -15,7 +15,7 @@ use super::Flying;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::division::ReplicaShare;
-use super::in_flight::{InFlight, RunningView};
+use super::in_flight::{RelQueriesInFlight, RunningView};
 use super::prefixes::Prefixes;
 use super::prompt_scale::PromptScale;
 use super::query::RowLoad;
@@ -144,9 +144,8 @@ pub(crate) struct Router {
     slack: u64,
     pub(crate) lanes: BTreeMap<ReplicaId, Lane>,
     pub(crate) prefixes: Prefixes,
-    /// Rows in flight by relQuery wherever they are, so that nobody counts those that only wait to know how many run, nor
-    /// looks those up that run.
-    pub(crate) in_flight: InFlight,
+    /// RelQueries with rows in flight at any replica: how many they are, and how a choice sees each.
+    pub(crate) in_flight: RelQueriesInFlight,
     /// The latest time that was told.
     pub(crate) now: Time,
 }
@@ -166,7 +165,7 @@ impl Router {
             slack,
             lanes: BTreeMap::new(),
             prefixes: Prefixes::new(prefixes_max),
-            in_flight: InFlight::default(),
+            in_flight: RelQueriesInFlight::default(),
             now: Time(0),
         }
     }
@@ -270,7 +269,7 @@ impl Router {
         self.in_flight.remove(relquery);
     }
 
-    /// Rows in flight by group and by relQuery are as many as those by replica.
+    /// Rows in flight by group and by relQuery are as many as those by replica, and the relQueries are found by index.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (id, lane) in &self.lanes {
             let by_group: u32 = lane.running.values().sum();
@@ -280,6 +279,9 @@ impl Router {
             }
             if by_group != lane.rows || lane.running.values().any(|rows| *rows == 0) {
                 return Err(format!("replica {id}: {by_group} rows by group of {}", lane.rows));
+            }
+            if lane.at().any(|(relquery, rows)| !self.in_flight.is_at(relquery, rows.index)) {
+                return Err(format!("replica {id}: a relQuery is not where its index says"));
             }
         }
         self.in_flight.check(self.lanes.values().map(|lane| lane.rows).sum())?;
