@@ -130,10 +130,11 @@ impl Fleet {
 
 /// Output tokens that a row has by now, in the mean and of the last.
 fn generated(rows: &RowsAtReplica, lane: &Lane, at: (&CostModel, Time)) -> (u64, u64) {
-    let last = generated_since(rows.last(), lane, at);
+    let (sent, last_sent) = (rows.mean(), rows.last());
+    let last = generated_since(last_sent, lane, at);
     // The only row was the last that was sent, unless that has ended.
-    let is_last = rows.mean() == rows.last();
-    (if is_last { last } else { generated_since(rows.mean(), lane, at) }, last)
+    let mean = if sent == last_sent { last } else { generated_since(sent, lane, at) };
+    (mean, last)
 }
 
 /// Output tokens that a row has by now that was sent then, ns, when its replica had been sent so many prompt tokens: the
