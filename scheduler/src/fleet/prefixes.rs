@@ -100,8 +100,8 @@ impl Prefixes {
         self.recent.get(&replica).map_or(0, BTreeMap::len)
     }
 
-    /// The same of all that were sent anything, in their order.
-    pub(crate) fn lens(&self) -> impl Iterator<Item = (ReplicaId, usize)> + '_ {
+    /// The same of each replica that was sent anything, in the order of replicas.
+    pub(crate) fn len_by_replica(&self) -> impl Iterator<Item = (ReplicaId, usize)> + '_ {
         self.recent.iter().map(|(replica, recent)| (*replica, recent.len()))
     }
 
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(latest(&prefixes), Some(b), "two others have pushed it out");
         prefixes.forget(b);
         assert_eq!((latest(&prefixes), prefixes.len(a), prefixes.len(b)), (None, 2, 0));
-        assert_eq!(prefixes.lens().collect::<Vec<_>>(), [(a, 2)]);
+        assert_eq!(prefixes.len_by_replica().collect::<Vec<_>>(), [(a, 2)]);
         assert_eq!(prefixes.check(), Ok(()));
     }
 

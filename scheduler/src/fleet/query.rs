@@ -217,10 +217,10 @@ impl Query {
     fn join_group(&mut self, row: &FleetRow) {
         let place = (Arc::clone(&row.item.prompt), row.item.row);
         let rows = match self.groups.entry(row.group) {
-            Entry::Vacant(vacant) => vacant.insert(RowGroup::One(place)).rows(),
+            Entry::Vacant(vacant) => vacant.insert(RowGroup::One(place)).len(),
             Entry::Occupied(mut occupied) => {
                 occupied.get_mut().add(place);
-                occupied.get().rows()
+                occupied.get().len()
             }
         };
         self.sizes.remove(&(rows - 1, row.group));
@@ -249,7 +249,7 @@ impl Query {
             self.groups.remove(&row.group);
             self.sizes.remove(&(1, row.group));
         } else {
-            let rows = rows.rows();
+            let rows = rows.len();
             self.sizes.remove(&(rows + 1, row.group));
             self.sizes.insert((rows, row.group));
         }
@@ -440,7 +440,7 @@ impl Query {
     /// Each waiting row stands in one place, and the sums are theirs.
     pub(crate) fn check(&self) -> Result<(), String> {
         let waiting: Vec<&FleetRow> = self.rows().filter(|row| row.request.is_none()).collect();
-        let grouped: usize = self.groups.values().map(RowGroup::rows).sum();
+        let grouped: usize = self.groups.values().map(RowGroup::len).sum();
         let aside = self.rows().filter(|row| row.aside_until.is_some()).count();
         if waiting.len() != self.waiting
             || grouped + self.requeued.len() + aside != self.waiting
@@ -461,10 +461,10 @@ impl Query {
             return Err(format!("relQuery {}: waiting tokens are miscounted", self.id));
         }
         let mut groups = self.groups.iter();
-        let is_sized = groups.all(|(group, rows)| self.sizes.contains(&(rows.rows(), *group)));
+        let is_sized = groups.all(|(group, rows)| self.sizes.contains(&(rows.len(), *group)));
         if !is_sized
             || self.sizes.len() != self.groups.len()
-            || self.groups.values().any(|group| group.rows() == 0)
+            || self.groups.values().any(|group| group.len() == 0)
         {
             return Err(format!("relQuery {}: groups are misplaced", self.id));
         }

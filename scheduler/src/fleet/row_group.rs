@@ -47,8 +47,8 @@ impl RowGroup {
         }
     }
 
-    /// How many they are.
-    pub(crate) fn rows(&self) -> usize {
+    /// How many rows it has.
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::One(_) => 1,
             Self::Several(rows) => rows.len(),
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(group.before(&place(5, 9)), Some(&place(5, 0).0));
         group.add(place(7, 1));
         group.add(place(3, 2));
-        assert_eq!((group.rows(), group.first()), (3, Some(2)));
+        assert_eq!((group.len(), group.first()), (3, Some(2)));
         assert_eq!(group.before(&place(6, 9)), Some(&place(5, 0).0));
         for (token, number, next) in [(3, 2, Some(0)), (5, 0, Some(1)), (7, 1, None)] {
             assert_eq!(group.remove(&place(token, number).0, number), next.is_none());
@@ -91,7 +91,7 @@ mod tests {
     fn a_row_alone_leaves_its_group_by_its_number() {
         let mut group = RowGroup::One(place(5, 3));
         assert!(!group.remove(&place(5, 4).0, 4), "another row's number");
-        assert_eq!((group.rows(), group.first()), (1, Some(3)));
+        assert_eq!((group.len(), group.first()), (1, Some(3)));
         assert!(group.remove(&place(5, 3).0, 3));
     }
 }

@@ -130,8 +130,8 @@ impl Fleet {
             output_tokens: counters.output_tokens,
             ..Stats::default()
         };
-        // Both are in the order of replicas.
-        let mut remembered = self.router.prefixes.lens().peekable();
+        // Both are in the order of replicas: one walk finds all.
+        let mut remembered = self.router.prefixes.len_by_replica().peekable();
         let replicas = self.router.lanes.iter().map(|(id, lane)| {
             while remembered.next_if(|(other, _)| other < id).is_some() {}
             let prefixes = remembered.next_if(|(other, _)| other == id).map_or(0, |(_, len)| len);
