@@ -81,7 +81,7 @@ pub struct Contestant {
     pub replica: Option<toml::Table>,
     /// What happens to its upstreams in a run of a comparison, in order.
     #[serde(default)]
-    pub events: Vec<ReplicaEvent>,
+    pub events: Vec<UpstreamEvent>,
     /// The key of operators' routes, on which an upstream is added.
     pub admin_key: Option<String>,
     /// What `{policy}` stands for, one server each; empty: what the command line names.
@@ -140,7 +140,7 @@ pub enum PriorityKey {
 /// An upstream that dies or comes in a run; one of both.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReplicaEvent {
+pub struct UpstreamEvent {
     /// When, counted from the run's start.
     pub at_s: f64,
     /// The upstream that is killed (SIGKILL), one of the server's.
@@ -186,7 +186,7 @@ impl Contest {
     /// Whether the events of a server can happen: none of them before the one above it.
     fn check_events(&self, server: &Contestant) -> Result<(), String> {
         let mut last_s = 0.0;
-        for ReplicaEvent { at_s, kill, add } in &server.events {
+        for UpstreamEvent { at_s, kill, add } in &server.events {
             if !at_s.is_finite() || *at_s < last_s {
                 return Err(format!("`at_s` ({at_s}) must not be before that of the event above it"));
             }

@@ -115,12 +115,34 @@ impl Tenants {
 
     /// The place of a relQuery among the waiting ones has changed.
     pub(crate) fn place(&mut self, id: TenantId, old: Option<RelQueryKey>, new: Option<RelQueryKey>) {
-        self.change(id, |tenant| {
-            if let Some(old) = old {
-                tenant.waiting.remove(&old);
+        let Some(tenant) = self.by_id.get_mut(&id) else { return };
+        let did_wait = !tenant.waiting.is_empty();
+        if let Some(old) = old {
+            tenant.waiting.remove(&old);
+        }
+        tenant.waiting.extend(new);
+        // Which of its relQueries wait moves the tenant nowhere; whether any does lists it.
+        match (did_wait, !tenant.waiting.is_empty()) {
+            (false, true) => {
+                self.active.insert((tenant.service, id));
+                self.allowing.insert((tenant.allows(), id));
             }
-            tenant.waiting.extend(new);
-        });
+            (true, false) => {
+                self.active.remove(&(tenant.service, id));
+                self.allowing.remove(&(tenant.allows(), id));
+            }
+            _ => {}
+        }
+    }
+
+    /// The places of all waiting relQueries have changed, those of each tenant among each other: these are the new ones.
+    pub(crate) fn place_all(&mut self, mut keys: Vec<(TenantId, RelQueryKey)>) {
+        keys.sort_unstable();
+        for own in keys.chunk_by(|(one, _), (other, _)| one == other) {
+            if let Some(tenant) = own.first().and_then(|(id, _)| self.by_id.get_mut(id)) {
+                tenant.waiting = own.iter().map(|(_, key)| *key).collect();
+            }
+        }
     }
 
     /// The work of a waiting relQuery has changed.
@@ -267,6 +289,30 @@ mod tests {
         tenants.charge(other, Nanos(1));
         assert_eq!(order(&tenants, 100), None);
         assert_eq!(tenants.check(4), Ok(()));
+    }
+
+    #[test]
+    fn places_that_change_all_at_once_are_those_that_change_one_by_one() {
+        let mut tenants = Tenants::default();
+        let (flood, other) = (TenantId(1), TenantId(2));
+        for (tenant, priorities) in [(flood, [1, 2, 3]), (other, [7, 8, 9])] {
+            for priority in priorities {
+                tenants.join(tenant, 1_000);
+                tenants.place(tenant, None, Some(key(priority)));
+            }
+        }
+        tenants.charge(flood, Nanos(101));
+        // All but two have another priority by now.
+        let moved = [(flood, 3, 30), (other, 9, 5), (flood, 1, 40), (other, 7, 6)];
+        let mut one_by_one = tenants.clone();
+        for (tenant, old, new) in moved {
+            one_by_one.place(tenant, Some(key(old)), Some(key(new)));
+        }
+        let now = [(flood, 30), (other, 8), (other, 5), (flood, 2), (flood, 40), (other, 6)];
+        tenants.place_all(now.map(|(tenant, priority)| (tenant, key(priority))).into());
+        assert_eq!(order(&tenants, 100), Some(vec![5, 6, 8, 2, 30, 40]));
+        assert_eq!(order(&tenants, 100), order(&one_by_one, 100));
+        assert_eq!(tenants.check(6), Ok(()));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! When a fleet holds rows back although a replica has room: the transitional case, by the replica's fitted costs.
+//! When a fleet holds rows back although a replica has room: the transitional case, by the replica's fitted costs; and
+//! what else these change.
 
 mod common;
 
@@ -150,6 +151,38 @@ fn what_a_replica_costs_is_told_once_enough_of_its_rows_were_answered() {
     }
     let cost = fleet.stats().replicas[0].cost.expect("it is fitted");
     assert!(time(&cost).abs_diff(time(&BARE)) * 100 <= time(&BARE), "{cost:?}");
+}
+
+#[test]
+fn what_waits_has_its_priority_anew_once_costs_have_changed() {
+    let replica = ReplicaConfig { rows_max: 3, tokens_max: None };
+    let scheduler = SchedulerConfig { policy: Policy::RelServe, refit: true, ..SchedulerConfig::default() };
+    let mut fleet = Fleet::new(FleetConfig::default(), scheduler, [(REPLICA, replica)]).expect("valid");
+    // A row of the large one runs all the time, and its others wait behind those of the small one.
+    let (large, small) = (RelQueryId(1), RelQueryId(2));
+    let mut rest = rows(1, 71);
+    fleet.submit(submission(large.0, 0, vec![rest.remove(0)])).expect("room");
+    let mut now = Time(1_000);
+    assert_eq!(fleet.dispatch(now).len(), 1);
+    assert_eq!(fleet.extend(large, rest), Ok(()));
+    fleet.submit(submission(small.0, 0, rows(2, 60))).expect("room");
+    let mut flying = std::collections::VecDeque::from(fleet.dispatch(now));
+    let priority = |fleet: &Fleet| {
+        let listed = fleet.snapshot(9).relqueries.listed;
+        listed.iter().find(|one| one.id == large).map(|one| one.priority)
+    };
+    let (cost, before) = (fleet.cost(), priority(&fleet));
+    for _ in 0..16 {
+        assert_eq!((fleet.cost(), priority(&fleet)), (cost, before));
+        now = now + Nanos(5_000_000);
+        let sent = flying.pop_front().expect("one runs");
+        assert_eq!(sent.relquery, small);
+        end(&mut fleet, &sent, now);
+        fleet.check_invariants().expect("the books balance");
+        flying.extend(fleet.dispatch(now));
+    }
+    assert_ne!(fleet.cost(), cost);
+    assert_ne!(priority(&fleet), before);
 }
 
 #[test]

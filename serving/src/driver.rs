@@ -154,8 +154,8 @@ impl Driver {
                         self.pins.remove(&pin);
                         self.backend.unpin(pin);
                     }
-                    Message::ReplicaEvent(event) => {
-                        let events = self.backend.poll(event, &self.shared);
+                    Message::Fleet(message) => {
+                        let events = self.backend.poll(message, &self.shared);
                         // Before the answers: who sees one end finds them with it.
                         let reported = self.backend.take_likelihoods();
                         reported.iter().for_each(|reported| self.keep_likelihood(reported));

@@ -18,7 +18,7 @@ use crate::live::record::RelQueryRecord;
 use crate::pins::PinPermit;
 use crate::queue_room::{Full, QueueRoom};
 use crate::relquery_state::RelQueryState;
-use crate::replicas::ReplicaEvent;
+use crate::replicas::FleetMessage;
 pub use crate::results::CellKey;
 
 /// Identity within a tenant of what rows may join, for coalescing: a template, or a client's loop.
@@ -114,8 +114,8 @@ pub enum Message {
     Leave(Arc<RelQueryState>),
     /// Let go what a pin holds.
     Unpin(PinId),
-    /// A replica of a fleet reports.
-    ReplicaEvent(ReplicaEvent),
+    /// A replica of a fleet reports, or an operator wishes.
+    Fleet(FleetMessage),
     /// Hand over what is recorded of relQueries that have not ended.
     Open(SyncSender<Vec<RelQueryRecord>>),
     /// Serve by this policy.
@@ -196,9 +196,9 @@ impl Intake {
         self.push(Message::Unpin(pin));
     }
 
-    /// Reports of a replica of a fleet. Bounded by the rows in flight.
-    pub fn event(&self, event: ReplicaEvent) {
-        self.push(Message::ReplicaEvent(event));
+    /// Tells a fleet what a replica of it reports. Bounded by the rows in flight.
+    pub fn tell_fleet(&self, message: FleetMessage) {
+        self.push(Message::Fleet(message));
     }
 
     /// Says that somebody looks. Bounded by those who may.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use store::{OtherLease, ReplicaLease, UnixMillis};
 use tokio::sync::{oneshot, watch};
 
-use crate::replicas::{LeaseGrant, LeaseReport, LeaseSignal, ReplicaEvent};
+use crate::replicas::{FleetMessage, LeaseGrant, LeaseReport, LeaseSignal};
 use crate::runtime::Runtime;
 
 /// Of the time between two rounds, the part that passes where something is to be given or taken.
@@ -88,7 +88,7 @@ impl Renewal<'_> {
         let asked = shared.clock.now();
         let demands = self.fleets.iter().map(|fleet| {
             let (reply, reports) = oneshot::channel();
-            fleet.shared.intake.event(ReplicaEvent::LeaseDemand(reply));
+            fleet.shared.intake.tell_fleet(FleetMessage::LeaseDemand(reply));
             reports
         });
         // One whose loop is over has nothing to tell.
@@ -106,7 +106,7 @@ impl Renewal<'_> {
         match renewed {
             Ok((grants, is_settled)) => {
                 for fleet in self.fleets {
-                    fleet.shared.intake.event(ReplicaEvent::Leased { grants: grants.clone(), until });
+                    fleet.shared.intake.tell_fleet(FleetMessage::Leased { grants: grants.clone(), until });
                 }
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!("leases of servers are renewed again");

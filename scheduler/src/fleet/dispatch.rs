@@ -219,7 +219,7 @@ impl Fleet {
     /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where no
     /// replica in service will ever have it.
     fn shared(&self, keys: &[RelQueryKey], now: Time) -> Result<Option<Pick>, (RelQueryId, u32)> {
-        let size = |key: &&RelQueryKey| self.queries.get(&key.id).map_or(0, Query::largest_len);
+        let size = |key: &&RelQueryKey| self.query(key.id).map_or(0, Query::largest_len);
         // The first of the largest: `max_by_key` takes the last.
         let Some(id) = keys.iter().rev().max_by_key(size).map(|key| key.id) else { return Ok(None) };
         let Some(query) = self.queries.get(&id) else { return Ok(None) };
@@ -249,7 +249,9 @@ impl Fleet {
         let known = |key: &&BlockKey| self.router.prefixes.latest(**key, |other| other == replica).is_some();
         let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
-        let (sent_at, memory) = self.router.send((replica, id), (load, computed), &row.chain, row.group);
+        let view = query.running_view(&self.scheduler);
+        let (sent_at, memory) =
+            self.router.send((replica, id, view), (load, computed), &row.chain, row.group);
         let answered_before = self.router.answered(replica);
         let key = query.key;
         query.launch(number, request, now);

@@ -35,15 +35,19 @@ impl Fleet {
 
     /// Lets rows go to every replica with room.
     pub(super) fn release(&mut self) {
-        self.router.lanes.values_mut().for_each(|lane| lane.is_held = false);
-        (self.held_until, self.decision.held) = (None, None);
+        // None is held without an instant at which it no longer is.
+        if self.held_until.take().is_some() {
+            self.router.lanes.values_mut().for_each(|lane| lane.is_held = false);
+        }
+        self.decision.held = None;
     }
 
     /// Says of each replica whether rows of the first waiting relQuery wait for those that run there; whether of any.
     pub(super) fn weigh(&mut self, first: RelQueryKey, now: Time) -> bool {
+        let Some(sends) = self.scheduler.policy.rules().sends else { return false };
         let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(RowLoad::default());
         let lanes = self.router.lanes.iter().filter(|(_, lane)| has_room(lane));
-        let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(first, *id, lane, now)?)));
+        let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(sends, first, lane, now)?)));
         let held: Vec<(ReplicaId, Time)> = held.collect();
         self.held_until = held.iter().map(|(_, until)| *until).min();
         for (id, _) in held {
@@ -55,21 +59,38 @@ impl Fleet {
     }
 
     /// Until when rows of a relQuery wait for what runs at a replica, if nothing happens before; none: they go.
-    fn held_until(&self, key: RelQueryKey, id: ReplicaId, lane: &Lane, now: Time) -> Option<Time> {
-        let sends = self.scheduler.policy.rules().sends?;
+    fn held_until(
+        &self,
+        sends: fn(&Transition<'_>) -> bool,
+        key: RelQueryKey,
+        lane: &Lane,
+        now: Time,
+    ) -> Option<Time> {
         let query = self.queries.get(&key.id)?;
         let cost = lane.cost?;
-        let (mut ahead, mut running, mut is_lower) = (Left::default(), Vec::new(), false);
-        for (other, rows) in self.router.at(id).filter(|(other, _)| *other != key.id) {
-            let Some(other) = self.queries.get(&other) else { continue };
-            let Some(left) = self.left(other, rows, lane, (&cost, now)) else { continue };
-            running.push(other.output_max());
+        let (mut ahead, mut is_lower) = (Left::default(), false);
+        let mut running = Vec::with_capacity(lane.rows as usize);
+        for (_, rows) in lane.at().filter(|(other, _)| *other != key.id) {
+            let other = self.router.in_flight.view(rows.index);
+            let (mean, last) = generated(rows, lane, (&cost, now));
+            let most = other.output_max;
+            // All of its rows should have ended.
+            if last >= most {
+                continue;
+            }
+            running.push(most);
             let is_higher = other.class < key.class;
             is_lower |= is_higher;
             // Nobody waits for one of several bulk relQueries: they run together.
             let counts = key.class != ServiceClass::Bulk || is_higher;
-            if counts && other.key_under(&self.scheduler) < key {
-                ahead = ahead.and(left);
+            if counts && other.key < key {
+                let expected = other.expected(&self.lengths);
+                ahead = ahead.and(Left {
+                    relqueries: 1,
+                    rows: rows.rows.into(),
+                    output: u64::from(rows.rows) * expected.remaining(mean.min(most), most),
+                    steps: most - last,
+                });
             }
         }
         if ahead.relqueries == 0 {
@@ -88,19 +109,6 @@ impl Fleet {
         };
         let left = ahead.steps.max(1).saturating_mul(step(&cost, lane));
         (!sends(&transition)).then(|| now + Nanos(left.max(1)))
-    }
-
-    /// What is left of a relQuery's rows at a replica; none where all of them should have ended.
-    fn left(&self, query: &Query, rows: &RowsAtReplica, lane: &Lane, at: (&CostModel, Time)) -> Option<Left> {
-        let expected = query.expected(&self.lengths);
-        let (mean, last) = generated(rows, lane, at);
-        let most = query.output_max();
-        (last < most).then(|| Left {
-            relqueries: 1,
-            rows: rows.rows.into(),
-            output: u64::from(rows.rows) * expected.remaining(mean.min(most), most),
-            steps: most - last,
-        })
     }
 
     /// The first waiting relQuery, as policy `marginal-work` sees it.
@@ -122,7 +130,11 @@ impl Fleet {
 
 /// Output tokens that a row has by now, in the mean and of the last.
 fn generated(rows: &RowsAtReplica, lane: &Lane, at: (&CostModel, Time)) -> (u64, u64) {
-    (generated_since(rows.mean(), lane, at), generated_since(rows.last(), lane, at))
+    let (sent, last_sent) = (rows.mean(), rows.last());
+    let last = generated_since(last_sent, lane, at);
+    // The only row was the last that was sent, unless that has ended.
+    let mean = if sent == last_sent { last } else { generated_since(sent, lane, at) };
+    (mean, last)
 }
 
 /// Output tokens that a row has by now that was sent then, ns, when its replica had been sent so many prompt tokens: the
@@ -131,7 +143,12 @@ fn generated_since((sent, prompts): (u128, u128), lane: &Lane, (cost, now): (&Co
     let elapsed = u128::from(now.0).saturating_sub(sent);
     let computed = u128::from(lane.clock.prompts()).saturating_sub(prompts);
     let decoding = elapsed.saturating_sub(computed * u128::from(cost.prefill_per_token.0));
-    u64::try_from(decoding / u128::from(step(cost, lane).max(1))).unwrap_or(u64::MAX)
+    let step = step(cost, lane).max(1);
+    // Nearly always; a division of 128 bits takes several times as long.
+    match u64::try_from(decoding) {
+        Ok(decoding) => decoding / step,
+        Err(_) => u64::try_from(decoding / u128::from(step)).unwrap_or(u64::MAX),
+    }
 }
 
 /// Time of a decode step with the rows that a replica has, in ns.

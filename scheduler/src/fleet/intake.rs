@@ -32,14 +32,14 @@ impl Fleet {
         let query = Query::new(&submission);
         self.arrived = if self.queries.is_empty() { 1 } else { self.arrived + 1 };
         self.tenants.join(submission.tenant, submission.weight);
-        self.queries.insert(id, query);
+        self.queries.insert(id, Box::new(query));
         self.add(id, submission.items);
         Ok(())
     }
 
     /// Adds rows to a relQuery that has not ended.
     pub fn extend(&mut self, id: RelQueryId, items: Vec<WorkItem>) -> Result<(), Refused> {
-        let Some(query) = self.queries.get(&id) else { return Err(Refused::Unknown(id)) };
+        let Some(query) = self.query(id) else { return Err(Refused::Unknown(id)) };
         self.check(Some(query), &items)?;
         self.add(id, items);
         Ok(())
@@ -232,7 +232,7 @@ impl Fleet {
     }
 
     /// Forgets a relQuery without rows.
-    pub(crate) fn remove_query(&mut self, id: RelQueryId) -> Option<Query> {
+    pub(crate) fn remove_query(&mut self, id: RelQueryId) -> Option<Box<Query>> {
         let query = self.queries.remove(&id)?;
         self.only_aside.remove(&id);
         if let Some(key) = query.key {
@@ -263,15 +263,15 @@ impl Fleet {
 
     /// Gives a relQuery the priority that it has now, and puts it among the waiting ones or takes it out.
     pub(crate) fn place(&mut self, id: RelQueryId) {
-        let (scheduler, cost, kept_permille) = (&self.scheduler, &self.cost, self.kept_permille);
-        let pricing =
-            Pricing { scheduler, cost, kept_permille, lengths: &self.lengths, router: &self.router };
+        let scheduler = &self.scheduler;
+        let pricing = Pricing::new(scheduler, &self.cost, &self.lengths, self.kept_permille, &self.router);
         let Some(query) = self.queries.get_mut(&id) else { return };
         let old = query.key;
         // What only runs keeps its place, by which others wait for it or not.
         pricing.update(query);
         query.breakdown.is_late = self.tail.is_late(query.class, id);
         query.key = (query.in_line() > 0).then(|| query.key_under(scheduler));
+        self.router.in_flight.set(id, || query.running_view(scheduler));
         if query.key.is_none() && query.waiting() > 0 {
             self.only_aside.insert(id);
         } else {

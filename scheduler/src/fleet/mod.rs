@@ -23,12 +23,14 @@ mod departed;
 mod dispatch;
 pub mod division;
 mod hold;
+mod in_flight;
 mod intake;
 mod prefixes;
 mod priority;
 mod prompt_scale;
 mod query;
 mod router;
+mod row_group;
 mod rows_at;
 mod settle;
 mod stats;
@@ -111,7 +113,8 @@ pub struct Fleet {
     kept_permille: u64,
     hasher: Hasher,
     router: Router,
-    pub(crate) queries: BTreeMap<RelQueryId, Query>,
+    /// Boxed: the map moves its values as others come and go, and these are large.
+    pub(crate) queries: BTreeMap<RelQueryId, Box<Query>>,
     requests: BTreeMap<RequestId, Flying>,
     /// RelQueries with waiting rows.
     waiting: BTreeSet<RelQueryKey>,
@@ -215,6 +218,11 @@ impl Fleet {
     /// Whether no row is held and nothing is left to be told.
     pub fn is_idle(&self) -> bool {
         self.rows == 0 && self.pending.is_empty() && self.emptied.is_empty()
+    }
+
+    /// A relQuery that has not ended.
+    fn query(&self, id: RelQueryId) -> Option<&Query> {
+        self.queries.get(&id).map(|query| &**query)
     }
 
     /// Whose row a request is; `None` once it has ended, moved or been cancelled.

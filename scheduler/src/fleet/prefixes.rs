@@ -55,10 +55,13 @@ impl Prefixes {
     /// A prompt with these beginnings is sent to `replica`. The longest becomes the least recent of them: a
     /// beginning is worth keeping for as long as what continues it.
     pub(crate) fn send(&mut self, replica: ReplicaId, chain: &[BlockKey]) {
+        if chain.is_empty() {
+            return;
+        }
+        let recent = self.recent.entry(replica).or_default();
         for key in chain.iter().rev() {
             self.stamp += 1;
             let stamp = self.stamp;
-            let recent = self.recent.entry(replica).or_default();
             let seen = self.seen.entry(*key).or_default();
             match seen.iter_mut().find(|(other, _)| *other == replica) {
                 Some((_, old)) => {
@@ -95,6 +98,11 @@ impl Prefixes {
     /// How much a replica was sent and is remembered.
     pub(crate) fn len(&self, replica: ReplicaId) -> usize {
         self.recent.get(&replica).map_or(0, BTreeMap::len)
+    }
+
+    /// The same of each replica that was sent anything, in the order of replicas.
+    pub(crate) fn len_by_replica(&self) -> impl Iterator<Item = (ReplicaId, usize)> + '_ {
+        self.recent.iter().map(|(replica, recent)| (*replica, recent.len()))
     }
 
     /// The replica has lost its memory.
@@ -170,6 +178,7 @@ mod tests {
         assert_eq!(latest(&prefixes), Some(b), "two others have pushed it out");
         prefixes.forget(b);
         assert_eq!((latest(&prefixes), prefixes.len(a), prefixes.len(b)), (None, 2, 0));
+        assert_eq!(prefixes.len_by_replica().collect::<Vec<_>>(), [(a, 2)]);
         assert_eq!(prefixes.check(), Ok(()));
     }
 

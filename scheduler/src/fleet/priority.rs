@@ -7,7 +7,9 @@
 //! | the batches left (Algorithm 1) | rows at replicas count as running, with all of their output to come |
 //! | the work left | lengths as rows that ended had them |
 
-use base::{Nanos, RelQueryId, Time, TokenCount};
+use std::cell::OnceCell;
+
+use base::{Nanos, TenantId, Time, TokenCount};
 
 use super::Fleet;
 use super::cache_reports::uncached;
@@ -23,6 +25,7 @@ use crate::policy::marginal_work::config::MarginalWorkConfig;
 use crate::policy::marginal_work::lengths::Lengths;
 use crate::policy::marginal_work::work::{Capacity, Work};
 use crate::policy::view::RelQueryView;
+use crate::priority::RelQueryKey;
 
 /// Thousandths of what is remembered by which the share that caches have must change to count.
 const KEPT_CHANGE: u64 = 100;
@@ -32,32 +35,26 @@ const REFIT_ROWS: u64 = 16;
 /// A relQuery of a fleet, as its policy sees it.
 struct DispatchedRelQuery<'a> {
     query: &'a Query,
-    config: &'a SchedulerConfig,
-    cost: &'a CostModel,
-    lengths: &'a Lengths,
-    /// Thousandths of what is remembered that caches have.
-    kept_permille: u64,
-    capacity: Capacity,
-    /// Replicas in service.
-    replicas: u64,
+    pricing: &'a Pricing<'a>,
 }
 
 impl RelQueryView for DispatchedRelQuery<'_> {
     fn cost(&self) -> &CostModel {
-        self.cost
+        self.pricing.cost
     }
 
     fn capacity(&self) -> Capacity {
-        self.capacity
+        self.pricing.capacity().0
     }
 
     fn settings(&self) -> &MarginalWorkConfig {
-        &self.config.marginal_work
+        &self.pricing.scheduler.marginal_work
     }
 
     fn half_life(&self) -> Option<Nanos> {
-        let half = self.config.marginal_work.age_half_ms.map(Nanos::from);
-        half.map(|half| Nanos(half.0.saturating_mul(self.config.policy.age_times())))
+        let config = self.pricing.scheduler;
+        let half = config.marginal_work.age_half_ms.map(Nanos::from);
+        half.map(|half| Nanos(half.0.saturating_mul(config.policy.age_times())))
     }
 
     fn arrival(&self) -> Time {
@@ -88,13 +85,15 @@ impl RelQueryView for DispatchedRelQuery<'_> {
             held: self.query.running_prompts(),
         };
         let remaining = Remaining { running, requeued: &[], fresh: self.query.waiting_sums(), output_max };
+        let config = self.pricing.scheduler;
+        let (capacity, replicas) = self.pricing.capacity();
         let limits = Limits {
-            kv_tokens: self.capacity.kv_tokens,
-            sequences: self.capacity.sequences,
-            step_tokens: self.config.step_tokens_max.0.saturating_mul(self.replicas),
+            kv_tokens: capacity.kv_tokens,
+            sequences: capacity.sequences,
+            step_tokens: config.step_tokens_max.0.saturating_mul(replicas),
         };
-        let reading = match self.config.policy.reads_the_paper() {
-            true => self.config.paper_variant.decomposition,
+        let reading = match config.policy.reads_the_paper() {
+            true => config.paper_variant.decomposition,
             false => DecompositionReading::Corrected,
         };
         decompose(remaining, ratio, limits, reading)
@@ -102,7 +101,7 @@ impl RelQueryView for DispatchedRelQuery<'_> {
 
     fn work(&mut self) -> Work {
         let rows = self.query.open() as u64;
-        let output = self.query.expected(self.lengths).remaining(0, self.query.output_max());
+        let output = self.query.expected(self.pricing.lengths).remaining(0, self.query.output_max());
         let prompts = self.query.novel() + self.query.running_prompts();
         Work {
             prompt: self.uncached(),
@@ -115,7 +114,7 @@ impl RelQueryView for DispatchedRelQuery<'_> {
 impl DispatchedRelQuery<'_> {
     /// Prompt tokens of waiting rows that no cache supplies.
     fn uncached(&self) -> u64 {
-        uncached(self.query.novel(), self.query.waiting_prompts(), self.kept_permille)
+        uncached(self.query.novel(), self.query.waiting_prompts(), self.pricing.kept_permille)
     }
 }
 
@@ -134,15 +133,32 @@ fn capacity(router: &Router) -> (Capacity, u64) {
 
 /// What priorities are made of, beside the relQuery.
 pub(super) struct Pricing<'a> {
-    pub(super) scheduler: &'a SchedulerConfig,
-    pub(super) cost: &'a CostModel,
-    pub(super) lengths: &'a Lengths,
+    scheduler: &'a SchedulerConfig,
+    cost: &'a CostModel,
+    lengths: &'a Lengths,
     /// Thousandths of what is remembered that caches have.
-    pub(super) kept_permille: u64,
-    pub(super) router: &'a Router,
+    kept_permille: u64,
+    router: &'a Router,
+    /// What the router's replicas hold, and how many they are: a pass over all of them, so made once, and only for a
+    /// policy that asks.
+    capacity: OnceCell<(Capacity, u64)>,
 }
 
-impl Pricing<'_> {
+impl<'a> Pricing<'a> {
+    pub(super) fn new(
+        scheduler: &'a SchedulerConfig,
+        cost: &'a CostModel,
+        lengths: &'a Lengths,
+        kept_permille: u64,
+        router: &'a Router,
+    ) -> Self {
+        Self { scheduler, cost, lengths, kept_permille, router, capacity: OnceCell::new() }
+    }
+
+    fn capacity(&self) -> (Capacity, u64) {
+        *self.capacity.get_or_init(|| capacity(self.router))
+    }
+
     /// Computes the priority of a relQuery of which something has changed, unless it has one for good.
     pub(super) fn update(&self, query: &mut Query) {
         let policy = self.scheduler.policy;
@@ -151,23 +167,14 @@ impl Pricing<'_> {
         if is_frozen && query.priced_rows == query.submitted && !query.is_promoted {
             return;
         }
-        let (capacity, replicas) = capacity(self.router);
-        let mut seen = DispatchedRelQuery {
-            query,
-            config: self.scheduler,
-            cost: self.cost,
-            lengths: self.lengths,
-            kept_permille: self.kept_permille,
-            capacity,
-            replicas,
-        };
+        let mut seen = DispatchedRelQuery { query, pricing: self };
         (query.priority, query.breakdown) = (policy.rules().priority)(&mut seen);
         query.priced_rows = query.submitted;
     }
 
     /// The time of a machine that a row is thought to take: what its tenant is charged.
     pub(super) fn time_of(&self, computed: u64, output: u64) -> Nanos {
-        let (Capacity { sequences, .. }, replicas) = capacity(self.router);
+        let (Capacity { sequences, .. }, replicas) = self.capacity();
         // Each replica's rows share its own steps.
         let rows = (sequences / replicas).max(1);
         let prompt = u128::from(self.cost.prefill_per_token.0) * u128::from(computed);
@@ -192,14 +199,39 @@ impl Fleet {
         }
         self.cost = cost.unwrap_or(self.cost);
         self.kept_permille = kept;
-        let waiting: Vec<RelQueryId> = self.waiting.iter().map(|key| key.id).collect();
-        for id in waiting {
-            self.place(id);
+        self.reprice_waiting();
+    }
+
+    /// Gives each waiting relQuery the priority that it has now. Its place in the order is not looked for: the order is
+    /// built anew, from all of them at once.
+    fn reprice_waiting(&mut self) {
+        // Without priorities the order is that of arrival, whatever rows cost.
+        if !self.scheduler.policy.is_prioritised() {
+            return;
         }
+        let scheduler = &self.scheduler;
+        let pricing = Pricing::new(scheduler, &self.cost, &self.lengths, self.kept_permille, &self.router);
+        let mut keys: Vec<(TenantId, RelQueryKey)> = Vec::with_capacity(self.waiting.len());
+        let mut running = Vec::new();
+        for query in self.queries.values_mut().filter(|query| query.key.is_some()) {
+            pricing.update(query);
+            query.breakdown.is_late = self.tail.is_late(query.class, query.id);
+            let key = query.key_under(scheduler);
+            query.key = Some(key);
+            keys.push((query.tenant, key));
+            if query.open() > query.waiting() {
+                running.push((query.id, query.running_view(scheduler)));
+            }
+        }
+        for (id, view) in running {
+            self.router.in_flight.set(id, || view);
+        }
+        self.waiting = keys.iter().map(|(_, key)| *key).collect();
+        self.tenants.place_all(keys);
     }
 
     pub(super) fn pricing(&self) -> Pricing<'_> {
         let Self { scheduler, cost, lengths, kept_permille, router, .. } = self;
-        Pricing { scheduler, cost, lengths, kept_permille: *kept_permille, router }
+        Pricing::new(scheduler, cost, lengths, *kept_permille, router)
     }
 }

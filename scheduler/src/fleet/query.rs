@@ -4,22 +4,22 @@
 //! that a replica that takes rows of one group one after the other computes what they share once. Rows that
 //! were taken back go first.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use base::{
     Nanos, Periods, RelQueryId, RequestId, ServiceClass, SpanKind, Submission, TenantId, Time, TokenCount,
     TokenId, WorkItem,
 };
-use priority_queue::PriorityQueue;
 
 use super::config::{FleetConfig, ReplicaId};
+use super::in_flight::RunningView;
 use super::prefixes::{Prefixes, chain, group};
+use super::row_group::RowGroup;
 use crate::breakdown::PriorityBreakdown;
 use crate::config::SchedulerConfig;
 use crate::event::Usage;
-use crate::kv::prefix::KeyBits;
 use crate::kv::{BlockKey, Hasher};
 use crate::policy::marginal_work::lengths::{Ended, Expected, LengthKind, Lengths};
 use crate::policy::marginal_work::sharing;
@@ -63,9 +63,6 @@ pub(crate) struct TakenBack {
     pub(crate) avoid: ReplicaId,
 }
 
-/// Where a row waits in its group.
-type GroupPlace = (Arc<[TokenId]>, u32);
-
 /// One relQuery.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
@@ -78,10 +75,11 @@ pub(crate) struct Query {
     pub(crate) class: ServiceClass,
     pub(crate) arrival: Time,
     pub(crate) deadline: Option<Time>,
-    rows: BTreeMap<u32, FleetRow>,
-    groups: BTreeMap<BlockKey, BTreeSet<GroupPlace>>,
+    /// Boxed: a node of the map has places for eleven, and most relQueries of a cell have one row.
+    rows: BTreeMap<u32, Box<FleetRow>>,
+    groups: BTreeMap<BlockKey, RowGroup>,
     /// Groups by their size, of which the largest is asked for.
-    sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
+    sizes: BTreeSet<(usize, BlockKey)>,
     /// Rows that were taken back: they wait before all groups.
     requeued: BTreeSet<u32>,
     /// Rows that wait aside: behind none, and none behind them.
@@ -134,7 +132,7 @@ impl Query {
             deadline,
             rows: BTreeMap::new(),
             groups: BTreeMap::new(),
-            sizes: PriorityQueue::default(),
+            sizes: BTreeSet::new(),
             requeued: BTreeSet::new(),
             aside: 0,
             waiting: 0,
@@ -180,11 +178,11 @@ impl Query {
             let chain = chain(hasher, self.scope, &item.prompt, block);
             let group = group(hasher, self.scope, &chain);
             let place = (Arc::clone(&item.prompt), item.row);
-            let before = self.groups.get(&group).and_then(|rows| rows.range(..&place).next_back());
-            let shared = sharing::novel(before.map(|(prompt, _)| &**prompt), &item.prompt, block);
+            let before = self.groups.get(&group).and_then(|rows| rows.before(&place));
+            let shared = sharing::novel(before.map(|prompt| &**prompt), &item.prompt, block);
             let cached = seen.depth(&chain) as u64 * u64::from(block);
             let novel = shared.min((item.prompt.len() as u64).saturating_sub(cached).max(1));
-            let row = FleetRow {
+            let row = Box::new(FleetRow {
                 chain,
                 group,
                 novel,
@@ -197,7 +195,7 @@ impl Query {
                 aside_until: None,
                 aside_left: None,
                 item,
-            };
+            });
             self.queue(&row);
             self.rows.insert(row.item.row, row);
         }
@@ -217,9 +215,16 @@ impl Query {
 
     /// Puts a row among the waiting ones of its group.
     fn join_group(&mut self, row: &FleetRow) {
-        let rows = self.groups.entry(row.group).or_default();
-        rows.insert((Arc::clone(&row.item.prompt), row.item.row));
-        self.sizes.push(row.group, (rows.len(), row.group));
+        let place = (Arc::clone(&row.item.prompt), row.item.row);
+        let rows = match self.groups.entry(row.group) {
+            Entry::Vacant(vacant) => vacant.insert(RowGroup::One(place)).len(),
+            Entry::Occupied(mut occupied) => {
+                occupied.get_mut().add(place);
+                occupied.get().len()
+            }
+        };
+        self.sizes.remove(&(rows - 1, row.group));
+        self.sizes.insert((rows, row.group));
     }
 
     /// A waiting row waits no more.
@@ -240,12 +245,13 @@ impl Query {
             return;
         }
         let Some(rows) = self.groups.get_mut(&row.group) else { return };
-        rows.remove(&(Arc::clone(&row.item.prompt), row.item.row));
-        if rows.is_empty() {
+        if rows.remove(&row.item.prompt, row.item.row) {
             self.groups.remove(&row.group);
-            self.sizes.remove(&row.group);
+            self.sizes.remove(&(1, row.group));
         } else {
-            self.sizes.push(row.group, (rows.len(), row.group));
+            let rows = rows.len();
+            self.sizes.remove(&(rows + 1, row.group));
+            self.sizes.insert((rows, row.group));
         }
     }
 
@@ -303,7 +309,7 @@ impl Query {
     }
 
     /// Takes a row out, wherever it is.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<FleetRow> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Box<FleetRow>> {
         let row = self.rows.remove(&number)?;
         match row.request {
             None => self.unqueue(&row),
@@ -313,11 +319,11 @@ impl Query {
     }
 
     pub(crate) fn row(&self, number: u32) -> Option<&FleetRow> {
-        self.rows.get(&number)
+        self.rows.get(&number).map(|row| &**row)
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &FleetRow> {
-        self.rows.values()
+        self.rows.values().map(|row| &**row)
     }
 
     /// Rows that have not ended.
@@ -337,7 +343,7 @@ impl Query {
 
     /// Rows that were taken back and may be sent again at `now`.
     pub(crate) fn requeued(&self, now: Time) -> impl Iterator<Item = &FleetRow> {
-        let rows = self.requeued.iter().filter_map(|number| self.rows.get(number));
+        let rows = self.requeued.iter().filter_map(move |number| self.row(*number));
         rows.filter(move |row| row.not_before <= now)
     }
 
@@ -353,18 +359,17 @@ impl Query {
 
     /// The row of this group that goes first.
     pub(crate) fn first_of(&self, group: BlockKey) -> Option<&FleetRow> {
-        let (_, number) = self.groups.get(&group)?.first()?;
-        self.rows.get(number)
+        self.row(self.groups.get(&group)?.first()?)
     }
 
     /// The group with the most waiting rows.
     pub(crate) fn largest(&self) -> Option<BlockKey> {
-        self.sizes.peek().map(|(group, _)| *group)
+        self.sizes.last().map(|(_, group)| *group)
     }
 
     /// How many rows wait in it.
     pub(crate) fn largest_len(&self) -> usize {
-        self.sizes.peek().map_or(0, |(_, (rows, _))| *rows)
+        self.sizes.last().map_or(0, |(rows, _)| *rows)
     }
 
     /// How long a row is expected to be.
@@ -388,6 +393,17 @@ impl Query {
     pub(crate) fn key_under(&self, config: &SchedulerConfig) -> RelQueryKey {
         RelQueryKey::new(config, self.class, self.priority, self.arrival, self.id)
             .late(self.breakdown.is_late)
+    }
+
+    /// How those see it that wait for it while it runs.
+    pub(crate) fn running_view(&self, config: &SchedulerConfig) -> RunningView {
+        RunningView {
+            key: self.key_under(config),
+            class: self.class,
+            output_max: self.output_max,
+            kind: self.kind,
+            finished: self.finished,
+        }
     }
 
     /// The greatest output limit of its rows.
@@ -424,7 +440,7 @@ impl Query {
     /// Each waiting row stands in one place, and the sums are theirs.
     pub(crate) fn check(&self) -> Result<(), String> {
         let waiting: Vec<&FleetRow> = self.rows().filter(|row| row.request.is_none()).collect();
-        let grouped: usize = self.groups.values().map(BTreeSet::len).sum();
+        let grouped: usize = self.groups.values().map(RowGroup::len).sum();
         let aside = self.rows().filter(|row| row.aside_until.is_some()).count();
         if waiting.len() != self.waiting
             || grouped + self.requeued.len() + aside != self.waiting
@@ -445,9 +461,10 @@ impl Query {
             return Err(format!("relQuery {}: waiting tokens are miscounted", self.id));
         }
         let mut groups = self.groups.iter();
-        let is_sized =
-            groups.all(|(group, rows)| self.sizes.get_priority(group) == Some(&(rows.len(), *group)));
-        if !is_sized || self.sizes.len() != self.groups.len() || self.groups.values().any(BTreeSet::is_empty)
+        let is_sized = groups.all(|(group, rows)| self.sizes.contains(&(rows.len(), *group)));
+        if !is_sized
+            || self.sizes.len() != self.groups.len()
+            || self.groups.values().any(|group| group.len() == 0)
         {
             return Err(format!("relQuery {}: groups are misplaced", self.id));
         }

@@ -15,12 +15,14 @@ use super::Flying;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::division::ReplicaShare;
+use super::in_flight::{RelQueriesInFlight, RunningView};
 use super::prefixes::Prefixes;
 use super::prompt_scale::PromptScale;
 use super::query::RowLoad;
 use super::rows_at::RowsAtReplica;
 use crate::cost::CostModel;
 use crate::kv::BlockKey;
+use crate::kv::prefix::KeyMap;
 
 /// A replica as the router sees it.
 #[derive(Clone, Debug)]
@@ -50,6 +52,10 @@ pub(crate) struct Lane {
     pub(crate) reported: Option<TokenCount>,
     /// How its prompts are counted here and there.
     pub(crate) scale: PromptScale,
+    /// Rows in flight by group.
+    running: KeyMap<BlockKey, u32>,
+    /// The same by relQuery.
+    at: BTreeMap<RelQueryId, RowsAtReplica>,
 }
 
 impl Lane {
@@ -70,6 +76,8 @@ impl Lane {
             cost: None,
             reported: None,
             scale: PromptScale::default(),
+            running: KeyMap::default(),
+            at: BTreeMap::new(),
         }
     }
 
@@ -114,6 +122,11 @@ impl Lane {
         self.is_up() && self.rows < self.config.rows_max && self.share.is_some_and(is_less)
     }
 
+    /// RelQueries with rows in flight here.
+    pub(crate) fn at(&self) -> impl Iterator<Item = (RelQueryId, &RowsAtReplica)> {
+        self.at.iter().map(|(relquery, rows)| (*relquery, rows))
+    }
+
     /// Whether it is in service.
     pub(crate) fn is_up(&self) -> bool {
         self.health == Health::Up
@@ -131,12 +144,8 @@ pub(crate) struct Router {
     slack: u64,
     pub(crate) lanes: BTreeMap<ReplicaId, Lane>,
     pub(crate) prefixes: Prefixes,
-    /// Rows in flight by replica and group.
-    running: BTreeMap<(ReplicaId, BlockKey), u32>,
-    /// The same by relQuery.
-    at: BTreeMap<(ReplicaId, RelQueryId), RowsAtReplica>,
-    /// And by relQuery wherever they are, so that nobody counts those that only wait to know how many run.
-    in_flight: BTreeMap<RelQueryId, u32>,
+    /// RelQueries with rows in flight at any replica: how many they are, and how a choice sees each.
+    pub(crate) in_flight: RelQueriesInFlight,
     /// The latest time that was told.
     pub(crate) now: Time,
 }
@@ -156,9 +165,7 @@ impl Router {
             slack,
             lanes: BTreeMap::new(),
             prefixes: Prefixes::new(prefixes_max),
-            running: BTreeMap::new(),
-            at: BTreeMap::new(),
-            in_flight: BTreeMap::new(),
+            in_flight: RelQueriesInFlight::default(),
             now: Time(0),
         }
     }
@@ -191,23 +198,17 @@ impl Router {
 
     /// How a beginning is kept by a replica that was sent it at that number.
     pub(crate) fn kept(&self, group: BlockKey, (stamp, replica): (u64, ReplicaId)) -> Kept {
-        match self.running.contains_key(&(replica, group)) {
+        match self.lanes.get(&replica).is_some_and(|lane| lane.running.contains_key(&group)) {
             true => Kept::InUse(Reverse(stamp)),
             false => Kept::Sent(stamp),
         }
-    }
-
-    /// RelQueries with rows in flight at a replica.
-    pub(crate) fn at(&self, id: ReplicaId) -> impl Iterator<Item = (RelQueryId, &RowsAtReplica)> {
-        let all = (id, RelQueryId(0))..=(id, RelQueryId(u64::MAX));
-        self.at.range(all).map(|((_, relquery), rows)| (*relquery, rows))
     }
 
     /// A row is sent: its load, and the tokens of its prompt that are to be computed. Returns what it adds to the
     /// replica's memory, too.
     pub(crate) fn send(
         &mut self,
-        (replica, relquery): (ReplicaId, RelQueryId),
+        (replica, relquery, view): (ReplicaId, RelQueryId, RunningView),
         (load, computed): (RowLoad, u64),
         chain: &[BlockKey],
         group: BlockKey,
@@ -218,16 +219,16 @@ impl Router {
         lane.tokens += load.tokens;
         lane.memory += memory;
         self.prefixes.send(replica, chain);
-        *self.running.entry((replica, group)).or_default() += 1;
+        *lane.running.entry(group).or_default() += 1;
         let at = lane.clock.sent(self.now, computed);
-        self.at.entry((replica, relquery)).or_default().add(at);
-        *self.in_flight.entry(relquery).or_default() += 1;
+        let index = self.in_flight.add(relquery, view);
+        lane.at.entry(relquery).or_default().add(at, index);
         (at, memory)
     }
 
     /// RelQueries with rows in flight.
     pub(crate) fn relqueries_running(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.relqueries()
     }
 
     /// Rows that a replica has answered so far.
@@ -253,40 +254,37 @@ impl Router {
         lane.tokens -= tokens;
         lane.memory -= memory;
         lane.clock.left(self.now);
-        if let Some(rows) = self.running.get_mut(&(replica, group)) {
+        if let Some(rows) = lane.running.get_mut(&group) {
             *rows -= 1;
             if *rows == 0 {
-                self.running.remove(&(replica, group));
+                lane.running.remove(&group);
             }
         }
-        if let Some(rows) = self.at.get_mut(&(replica, relquery)) {
+        if let Some(rows) = lane.at.get_mut(&relquery) {
             rows.remove(sent_at);
             if rows.rows == 0 {
-                self.at.remove(&(replica, relquery));
+                lane.at.remove(&relquery);
             }
         }
-        if let Some(rows) = self.in_flight.get_mut(&relquery) {
-            *rows -= 1;
-            if *rows == 0 {
-                self.in_flight.remove(&relquery);
-            }
-        }
+        self.in_flight.remove(relquery);
     }
 
-    /// Rows in flight by group are as many as those by replica.
+    /// Rows in flight by group and by relQuery are as many as those by replica, and the relQueries are found by index.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let by_group: u32 = self.running.values().sum();
-        let by_lane: u32 = self.lanes.values().map(|lane| lane.rows).sum();
-        let by_relquery: u32 = self.at.values().map(|at| at.rows).sum();
-        if by_relquery != by_lane || self.at.values().any(|at| at.rows == 0) {
-            return Err(format!("{by_relquery} rows in flight by relQuery, {by_lane} by replica"));
+        for (id, lane) in &self.lanes {
+            let by_group: u32 = lane.running.values().sum();
+            let by_relquery: u32 = lane.at.values().map(|at| at.rows).sum();
+            if by_relquery != lane.rows || lane.at.values().any(|at| at.rows == 0) {
+                return Err(format!("replica {id}: {by_relquery} rows by relQuery of {}", lane.rows));
+            }
+            if by_group != lane.rows || lane.running.values().any(|rows| *rows == 0) {
+                return Err(format!("replica {id}: {by_group} rows by group of {}", lane.rows));
+            }
+            if lane.at().any(|(relquery, rows)| !self.in_flight.is_at(relquery, rows.index)) {
+                return Err(format!("replica {id}: a relQuery is not where its index says"));
+            }
         }
-        if self.in_flight.values().sum::<u32>() != by_lane || self.in_flight.values().any(|rows| *rows == 0) {
-            return Err(format!("{:?} are not {by_lane} rows in flight", self.in_flight));
-        }
-        if by_group != by_lane || self.running.values().any(|rows| *rows == 0) {
-            return Err(format!("{by_group} rows in flight by group, {by_lane} by replica"));
-        }
+        self.in_flight.check(self.lanes.values().map(|lane| lane.rows).sum())?;
         self.prefixes.check()
     }
 }

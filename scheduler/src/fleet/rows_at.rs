@@ -6,6 +6,8 @@ use super::cost_fit::SentAt;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowsAtReplica {
     pub(crate) rows: u32,
+    /// The relQuery among those in flight.
+    pub(crate) index: u32,
     /// Times at which they were sent, ns, all together, and the prompt tokens that the replica had been sent by
     /// then.
     sent: u128,
@@ -15,8 +17,9 @@ pub(crate) struct RowsAtReplica {
 }
 
 impl RowsAtReplica {
-    pub(crate) fn add(&mut self, at: SentAt) {
+    pub(crate) fn add(&mut self, at: SentAt, index: u32) {
         self.rows += 1;
+        self.index = index;
         self.sent += u128::from(at.time.0);
         self.prompts += u128::from(at.prompts);
         self.last = at;
@@ -30,8 +33,10 @@ impl RowsAtReplica {
 
     /// When they were sent in the mean, ns, and the prompt tokens that the replica had been sent by then.
     pub(crate) fn mean(&self) -> (u128, u128) {
-        let rows = u128::from(self.rows.max(1));
-        (self.sent / rows, self.prompts / rows)
+        match self.rows {
+            0 | 1 => (self.sent, self.prompts),
+            rows => (self.sent / u128::from(rows), self.prompts / u128::from(rows)),
+        }
     }
 
     /// The same of the last that was sent.

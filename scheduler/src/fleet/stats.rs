@@ -130,13 +130,19 @@ impl Fleet {
             output_tokens: counters.output_tokens,
             ..Stats::default()
         };
-        let replicas = self.router.lanes.iter().map(|(id, lane)| ReplicaStats {
-            id: *id,
-            health: lane.health,
-            rows: lane.rows,
-            tokens: TokenCount(lane.tokens),
-            prefixes: self.router.prefixes.len(*id) as u32,
-            cost: lane.cost,
+        // Both are in the order of replicas: one walk finds all.
+        let mut remembered = self.router.prefixes.len_by_replica().peekable();
+        let replicas = self.router.lanes.iter().map(|(id, lane)| {
+            while remembered.next_if(|(other, _)| other < id).is_some() {}
+            let prefixes = remembered.next_if(|(other, _)| other == id).map_or(0, |(_, len)| len);
+            ReplicaStats {
+                id: *id,
+                health: lane.health,
+                rows: lane.rows,
+                tokens: TokenCount(lane.tokens),
+                prefixes: prefixes as u32,
+                cost: lane.cost,
+            }
         });
         FleetStats {
             totals,
@@ -154,9 +160,9 @@ impl Fleet {
     /// known.
     pub fn snapshot(&self, most: usize) -> SchedulerSnapshot {
         let runs = |query: &&Query| query.open() > query.waiting();
-        let running = self.queries.values().filter(runs);
-        let waiting = self.waiting.iter().filter_map(|key| self.queries.get(&key.id));
-        let aside = self.only_aside.iter().filter_map(|id| self.queries.get(id));
+        let running = self.queries.values().map(|query| &**query).filter(runs);
+        let waiting = self.waiting.iter().filter_map(|key| self.query(key.id));
+        let aside = self.only_aside.iter().filter_map(|id| self.query(*id));
         let listed = running.chain(waiting.chain(aside).filter(|query| !runs(query)));
         let listed: Vec<RelQueryStatus> = listed.take(most).map(|query| self.status(query)).collect();
         let left_out = u32::try_from(self.queries.len() - listed.len()).unwrap_or(u32::MAX);
@@ -218,6 +224,11 @@ impl Fleet {
             if query.key.is_some() != (query.in_line() > 0) || self.only_aside.contains(&query.id) != is_aside
             {
                 return Err(format!("relQuery {} stands in the wrong place", query.id));
+            }
+            let runs = query.open() > query.waiting();
+            let view = runs.then(|| query.running_view(&self.scheduler));
+            if self.router.in_flight.view_of(query.id) != view.as_ref() {
+                return Err(format!("relQuery {} is not seen as it runs", query.id));
             }
         }
         let open: usize = self.queries.values().map(|query| query.open()).sum();

@@ -149,7 +149,7 @@ impl std::hash::Hasher for KeyBits {
     }
 }
 
-/// A map by key. Never iterated, so its order is nobody's business.
+/// A map by key. Whoever reads all of it must come to the same in any order.
 pub(crate) type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyBits>>;
 
 /// Where a content lies; never in both.

@@ -5,7 +5,7 @@ use base::{Nanos, PinId, RelQueryId, Submission, Time, TokenCount, WorkItem};
 use scheduler::{Event, Policy, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, StepReport, StepResult};
-use crate::replicas::{Fleet, ReplicaEvent, RowLikelihood, RowPrices, RowUse};
+use crate::replicas::{Fleet, FleetMessage, RowLikelihood, RowPrices, RowUse};
 use crate::shared::Shared;
 use crate::traces::open::RelQueryTrace;
 use crate::view::View;
@@ -141,10 +141,10 @@ impl Backend {
     }
 
     /// Takes in what a replica of a fleet reports.
-    pub(super) fn poll(&mut self, event: ReplicaEvent, shared: &Shared) -> Vec<Event> {
+    pub(super) fn poll(&mut self, message: FleetMessage, shared: &Shared) -> Vec<Event> {
         match self {
             Self::Engine(_) => Vec::new(),
-            Self::Fleet(fleet) => fleet.poll(event, shared),
+            Self::Fleet(fleet) => fleet.poll(message, shared),
         }
     }
 

@@ -7,7 +7,7 @@ use base::TokenCount;
 use scheduler::fleet::ReplicaId;
 use tokio::runtime::Handle;
 
-use super::ReplicaEvent;
+use super::FleetMessage;
 use super::client::{Client, FoundServer};
 use super::local::Local;
 use super::members::ReplicaMember;
@@ -121,9 +121,9 @@ async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
         }
         if found.is_ok() && !was_well && asks_for_memory {
             let kv_tokens = client.kv_tokens().await;
-            shared.intake.event(ReplicaEvent::Reported { replica, kv_tokens });
+            shared.intake.tell_fleet(FleetMessage::Reported { replica, kv_tokens });
         }
         was_well = found.is_ok();
-        shared.intake.event(ReplicaEvent::Looked { replica, result: found.map(|found| found.gateways) });
+        shared.intake.tell_fleet(FleetMessage::Looked { replica, result: found.map(|found| found.gateways) });
     }
 }

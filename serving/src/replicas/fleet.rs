@@ -2,7 +2,7 @@
 //! events.
 //!
 //! Requests run on a small runtime of their own; nothing here waits for one. A request's end, a look at a
-//! server's health and an operator's wish arrive as [`ReplicaEvent`] through the loop's inbox.
+//! server's health and an operator's wish arrive as [`FleetMessage`] through the loop's inbox.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tokio::task::AbortHandle;
 
 use super::ReplicaView;
 use super::constraint_check::held;
-use super::event::ReplicaEvent;
 use super::factory::ReplicaFactory;
 use super::lease::Leases;
 use super::local::{LocalAnswer, LocalCommand};
+use super::message::FleetMessage;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
 use crate::config::PromptForm;
@@ -269,9 +269,9 @@ impl Fleet {
                 let id = style.dialect.takes_request_ids().then_some(request.0);
                 let headers = PassedOn::told(self.passed_on.get(&row.0), id, &self.shared.gateway);
                 let task = async move {
-                    let say = |text| shared.intake.event(ReplicaEvent::Said { request, text });
+                    let say = |text| shared.intake.tell_fleet(FleetMessage::Said { request, text });
                     let outcome = held(client.ask(&ask, headers, say).await, &generation);
-                    shared.intake.event(ReplicaEvent::Ended { request, outcome });
+                    shared.intake.tell_fleet(FleetMessage::Ended { request, outcome });
                 };
                 Some(self.factory.runtime.spawn(task).abort_handle())
             }
@@ -281,23 +281,23 @@ impl Fleet {
     }
 
     /// Takes in a report.
-    pub(crate) fn poll(&mut self, event: ReplicaEvent, shared: &Shared) -> Vec<Event> {
+    pub(crate) fn poll(&mut self, message: FleetMessage, shared: &Shared) -> Vec<Event> {
         let (now, unix_ms) = (shared.clock.now(), shared.clock.unix_ms());
         // Reports, looks at health among them, are the loop's progress.
         shared.pulse.turned(now);
-        match event {
-            ReplicaEvent::Ended { request, outcome } => {
+        match message {
+            FleetMessage::Ended { request, outcome } => {
                 let Some(flying) = self.land(request) else { return Vec::new() };
                 // What its place was taken for: the ways to the requests' threads and back are in it.
                 let took = now.since(flying.sent);
                 self.ended((flying.replica, took), request, outcome, (now, unix_ms))
             }
-            ReplicaEvent::Said { request, text } if self.flying.contains_key(&request) => {
+            FleetMessage::Said { request, text } if self.flying.contains_key(&request) => {
                 self.queue.text(request, text, now)
             }
             // Of a request that was called off or has moved.
-            ReplicaEvent::Said { .. } => Vec::new(),
-            ReplicaEvent::Looked { replica, result } => {
+            FleetMessage::Said { .. } => Vec::new(),
+            FleetMessage::Looked { replica, result } => {
                 let Some(replica) = self.replicas.get_mut(&replica) else { return Vec::new() };
                 let result = replica.leads_to(result, &self.shared.gateway);
                 let reason = result.as_ref().err().map(|unhealthy| unhealthy.reason.clone());
@@ -312,32 +312,32 @@ impl Fleet {
                 }
                 Vec::new()
             }
-            ReplicaEvent::Reported { replica, kv_tokens } => {
+            FleetMessage::Reported { replica, kv_tokens } => {
                 if let Some(replica) = self.replicas.get_mut(&replica) {
                     replica.kv_reported = kv_tokens;
                 }
                 Vec::new()
             }
-            ReplicaEvent::Events { replica, events } => {
+            FleetMessage::Events { replica, events } => {
                 let events = events.into_iter().flat_map(|event| self.local(replica, event, now));
                 events.collect()
             }
-            ReplicaEvent::Members(members) => {
+            FleetMessage::Members(members) => {
                 self.take_members(members);
                 Vec::new()
             }
-            ReplicaEvent::Evict { name } => {
+            FleetMessage::Evict { name } => {
                 self.evict(&name);
                 Vec::new()
             }
-            ReplicaEvent::LeaseDemand(reply) => {
+            FleetMessage::LeaseDemand(reply) => {
                 let policy = self.queue.scheduler().policy;
                 let capacity = |id: ReplicaId| self.replicas.get(&id).map(|replica| replica.size);
                 // Whoever asked may have gone.
                 let _ = reply.send(self.leases.reports(self.queue.demand(), policy, capacity));
                 Vec::new()
             }
-            ReplicaEvent::Leased { grants, until } => {
+            FleetMessage::Leased { grants, until } => {
                 self.leases.take(grants, until);
                 Vec::new()
             }

@@ -8,7 +8,7 @@ use base::{PromptToken, RelQueryId, RowError, Submission, TokenLogprob};
 use scheduler::fleet::ReplicaId;
 use scheduler::{Event, Scheduler};
 
-use super::ReplicaEvent;
+use super::FleetMessage;
 use super::unhealthy::Unhealthy;
 use crate::driver::{Engine, StepResult};
 use crate::shared::Shared;
@@ -83,13 +83,13 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
             is_idle = false;
             let events = obey(&mut engine.scheduler, order);
             if !events.is_empty() {
-                shared.intake.event(ReplicaEvent::Events { replica, events });
+                shared.intake.tell_fleet(FleetMessage::Events { replica, events });
             }
         }
         let result = engine.advance(shared);
         if is_resting && matches!(result, StepResult::Idle | StepResult::Stepped(..)) {
             is_resting = false;
-            shared.intake.event(ReplicaEvent::Looked { replica, result: Ok(Arc::default()) });
+            shared.intake.tell_fleet(FleetMessage::Looked { replica, result: Ok(Arc::default()) });
         }
         match result {
             StepResult::Idle => is_idle = true,
@@ -99,14 +99,16 @@ fn run(replica: ReplicaId, mut engine: Engine, shared: &Shared, orders: &Receive
                 if !std::mem::replace(&mut is_resting, true) {
                     let reason = "the engine has lost its device and is made anew".into();
                     let result = Err(Unhealthy { reason, is_gone: false });
-                    shared.intake.event(ReplicaEvent::Looked { replica, result });
+                    shared.intake.tell_fleet(FleetMessage::Looked { replica, result });
                 }
             }
-            StepResult::Stepped(events, ..) => shared.intake.event(ReplicaEvent::Events { replica, events }),
+            StepResult::Stepped(events, ..) => {
+                shared.intake.tell_fleet(FleetMessage::Events { replica, events })
+            }
             StepResult::Dead => {
                 let reason = "the engine has failed; the server needs a restart".into();
                 let result = Err(Unhealthy { reason, is_gone: true });
-                return shared.intake.event(ReplicaEvent::Looked { replica, result });
+                return shared.intake.tell_fleet(FleetMessage::Looked { replica, result });
             }
         }
     }

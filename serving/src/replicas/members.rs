@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use base::{Millis, Time, TokenCount};
 use scheduler::fleet::Departed;
 
-use super::ReplicaEvent;
+use super::FleetMessage;
 use super::client::Client;
 use super::names::ReplicaNames;
 use super::source::ReplicaSource;
@@ -238,7 +238,7 @@ impl ReplicaMembers {
             None => return Err(not_found(name)),
         }
         if is_now {
-            self.shared.intake.event(ReplicaEvent::Evict { name: name.to_owned() });
+            self.shared.intake.tell_fleet(FleetMessage::Evict { name: name.to_owned() });
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl ReplicaMembers {
         *state = changed;
         if is_new {
             // Under the lock: lists reach the loop in the order in which they were made.
-            self.shared.intake.event(ReplicaEvent::Members(state.current.clone()));
+            self.shared.intake.tell_fleet(FleetMessage::Members(state.current.clone()));
         }
         Ok(())
     }

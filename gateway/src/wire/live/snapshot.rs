@@ -34,7 +34,7 @@ pub struct SnapshotEvent {
     steps: u64,
     preemptions: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    replicas: Vec<ReplicaEvent>,
+    replicas: Vec<ReplicaSnapshot>,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,7 +105,7 @@ struct RowsEvent {
 
 /// A server or the local engine, where rows go to several.
 #[derive(Debug, Serialize)]
-struct ReplicaEvent {
+struct ReplicaSnapshot {
     name: String,
     state: &'static str,
     rows: u32,
@@ -234,8 +234,8 @@ fn kv(stats: &Stats, scheduler: &SchedulerSnapshot, audience: &Audience) -> Kv {
     }
 }
 
-fn replica(replica: &ReplicaView, place: usize, audience: &Audience) -> ReplicaEvent {
-    ReplicaEvent {
+fn replica(replica: &ReplicaView, place: usize, audience: &Audience) -> ReplicaSnapshot {
+    ReplicaSnapshot {
         name: if audience.names_replicas { replica.name.clone() } else { place.to_string() },
         state: replica.state,
         rows: replica.rows,

@@ -1,7 +1,7 @@
 //! Output lengths learned from rows that have ended: by relQuery, and by kind of relQuery (its template
 //! and its output limit), so that a new relQuery is expected to be like its predecessors.
 
-use std::collections::BTreeMap;
+use crate::kv::prefix::KeyMap;
 
 /// What makes relQueries alike: a hash of scope, template and output limit.
 pub(crate) type LengthKind = u128;
@@ -65,7 +65,7 @@ impl Expected {
 /// The ended rows of each kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lengths {
-    kinds: BTreeMap<LengthKind, (Ended, u64)>,
+    kinds: KeyMap<LengthKind, (Ended, u64)>,
     uses: u64,
 }
 
@@ -78,6 +78,7 @@ impl Lengths {
     /// Counts a row that ended.
     pub(crate) fn add(&mut self, kind: LengthKind, tokens: u64) {
         if self.kinds.len() >= KINDS_MAX && !self.kinds.contains_key(&kind) {
+            // Each use has a number of its own, so one is the oldest in whatever order they are read.
             let oldest = self.kinds.iter().min_by_key(|(_, (_, used))| *used).map(|(kind, _)| *kind);
             oldest.and_then(|oldest| self.kinds.remove(&oldest));
         }

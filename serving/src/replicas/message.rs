@@ -12,7 +12,7 @@ use super::unhealthy::FoundHealth;
 
 /// What replicas report, and operators wish.
 #[derive(Debug)]
-pub enum ReplicaEvent {
+pub enum FleetMessage {
     /// What became of a request.
     Ended { request: RequestId, outcome: Outcome },
     /// A server says more of an answer that streams.
