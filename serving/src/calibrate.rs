@@ -23,8 +23,11 @@ const PREFILL_PROMPTS: [u32; 4] = [1, 2, 4, 8];
 const DECODE_SEQUENCES: [u32; 4] = [1, 4, 16, 32];
 /// Prompt tokens of the measured mixed steps of few rows, and how many rows: as many as first rows have prompts ride
 /// with them, and as many as they are. First come those of the race's relQuery, which a slow model has time for alone.
-const FEW_TOKENS: [u32; 4] = [64, 32, 128, 256];
+/// No more, for beside hundreds a thirtieth of the prompts' time is as long as what is looked for.
+const FEW_TOKENS: [u32; 3] = [64, 32, 128];
 const FEW_ROWS: u32 = 4;
+/// Prompts of the prefill just before those steps that says how fast the machine is by now.
+const PACE_PROMPTS: u32 = 2;
 /// Prompt tokens of the other mixed steps, which have all the rows there are.
 const MIXED_TOKENS: [u32; 5] = [64, 128, 256, 512, 1_024];
 /// Tokens of a prompt, and so of a decode's context: those of the RelServe paper's rows have 150 to 250.
@@ -94,7 +97,7 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
     let few = MixedSteps {
         rows: width_max.min(FEW_ROWS),
         tokens: &FEW_TOKENS,
-        prompts: PromptTime::Line,
+        prompts: PromptTime::PartOfLonger,
         repetitions: FEW_REPETITIONS,
         until: FEW_UNTIL,
     };
@@ -135,14 +138,15 @@ struct MixedSteps<'a> {
 enum PromptTime {
     /// What a prefill of them just before it takes.
     Measured,
-    /// What the line says. A processor computes a few tens of tokens in less: they wait for the weights to be read, which
-    /// a line takes for a base. Prompts that ride with few rows are such, and spare a full step what the line says.
-    Line,
+    /// Their part of a longer prefill just before it, or of the line where a model is too slow for one. A processor computes
+    /// a few tens of tokens in less: they wait for the weights to be read, which a line takes for a base. Prompts that ride
+    /// with few rows are such, and spare a full step what they take in it.
+    PartOfLonger,
 }
 
 impl MixedSteps<'_> {
-    /// Measures them, prompts going to the `aside` places from `first` on, each behind a decode of as many rows and, where
-    /// that is measured, a prefill of as many tokens.
+    /// Measures them in rounds, so that a machine's change of pace is in all sizes alike. Prompts go to the `aside` places
+    /// from `first` on, each step behind a decode of as many rows and what says the time of its prompts.
     fn measure(
         &self,
         harness: &mut Harness<'_>,
@@ -150,31 +154,54 @@ impl MixedSteps<'_> {
         lines: &CostModel,
         samples: &mut Vec<Sample>,
     ) -> Result<HiddenWork, ExecError> {
-        let mut hidden = HiddenWork::default();
-        let prompt = harness.prompt();
-        for tokens in self.tokens.iter().copied().filter(|tokens| tokens.div_ceil(prompt) <= aside) {
-            let mut pairs = Vec::new();
-            while pairs.is_empty() || pairs.len() < self.repetitions && harness.spent() < self.until {
-                let prefill = match self.prompts {
-                    PromptTime::Measured => harness.prefill(first, tokens)?,
-                    PromptTime::Line => lines.prefill(TokenCount(u64::from(tokens))),
+        let fits = |tokens: &u32| tokens.div_ceil(harness.prompt()) <= aside;
+        let mut sizes: Vec<(u32, Vec<Pair>)> =
+            self.tokens.iter().copied().filter(fits).map(|tokens| (tokens, Vec::new())).collect();
+        'rounds: for _ in 0..self.repetitions {
+            let pace = self.pace(harness, (first, aside), lines)?;
+            for (tokens, pairs) in &mut sizes {
+                let prefill = match pace {
+                    Some(pace) => pace.prefill(TokenCount(u64::from(*tokens))),
+                    None => harness.prefill(first, *tokens)?,
                 };
                 pairs.push(Pair {
                     prefill,
                     decode: harness.decode(self.rows)?,
-                    mixed: harness.mixed(self.rows, first, tokens)?,
+                    mixed: harness.mixed(self.rows, first, *tokens)?,
                 });
-            }
-            hidden.add(lines, &pairs);
-            let mut spans: Vec<Nanos> = pairs.iter().map(|pair| pair.mixed).collect();
-            spans.sort_unstable();
-            let (tokens, elapsed) = (TokenCount(u64::from(tokens)), spans[spans.len() / 2]);
-            samples.push(Sample::Mixed { tokens, sequences: u64::from(self.rows), elapsed });
-            if harness.spent() >= self.until {
-                break;
+                if harness.spent() >= self.until {
+                    break 'rounds;
+                }
             }
         }
+        let mut hidden = HiddenWork::default();
+        for (tokens, pairs) in sizes.iter().filter(|(_, pairs)| !pairs.is_empty()) {
+            hidden.add(lines, pairs);
+            let mut spans: Vec<Nanos> = pairs.iter().map(|pair| pair.mixed).collect();
+            spans.sort_unstable();
+            let (tokens, elapsed) = (TokenCount(u64::from(*tokens)), spans[spans.len() / 2]);
+            samples.push(Sample::Mixed { tokens, sequences: u64::from(self.rows), elapsed });
+        }
         Ok(hidden)
+    }
+
+    /// The line with the pace that the machine has now; `None` where prompts are measured one by one.
+    fn pace(
+        &self,
+        harness: &mut Harness<'_>,
+        (first, aside): (u32, u32),
+        lines: &CostModel,
+    ) -> Result<Option<CostModel>, ExecError> {
+        if matches!(self.prompts, PromptTime::Measured) {
+            return Ok(None);
+        }
+        let tokens = aside.min(PACE_PROMPTS) * harness.prompt();
+        let expected = lines.prefill(TokenCount(u64::from(tokens)));
+        if tokens == 0 || harness.spent() + expected >= self.until {
+            return Ok(Some(*lines));
+        }
+        let long = harness.prefill(first, tokens)?.saturating_sub(lines.prefill_base);
+        Ok(Some(CostModel { prefill_per_token: Nanos(long.0 / u64::from(tokens)), ..*lines }))
     }
 }
 

@@ -126,32 +126,30 @@ fn finish_tile_body(how: Finish, sums: &[f32], bias: &[f32], target: &FinishTarg
 #[inline(always)]
 fn finish_row(how: Finish, sums: &[f32], bias: &[f32], y: &mut [f32]) {
     match how {
-        Finish::Write => each(y, (sums, bias), |_, sum| sum),
-        Finish::Add => each(y, (sums, bias), |before, sum| before + sum),
-        Finish::Relu => each(y, (sums, bias), |_, sum| if sum < 0.0 { 0.0 } else { sum }),
-        Finish::Gelu => each(y, (sums, bias), |_, sum| gelu(sum)),
-        Finish::GatedSilu => {
-            let (gates, ups) = halves(sums, bias);
-            each(y, gates, |_, gate| gate / (1.0 + exp(-gate)));
-            each(y, ups, |gate, up| gate * up);
-        }
-        Finish::GatedGelu => {
-            let (gates, ups) = halves(sums, bias);
-            each(y, gates, |_, gate| gelu_by_tanh(gate));
-            each(y, ups, |gate, up| gate * up);
-        }
+        Finish::Write => each(y, sums, bias, |_, sum| sum),
+        Finish::Add => each(y, sums, bias, |before, sum| before + sum),
+        Finish::Relu => each(y, sums, bias, |_, sum| if sum < 0.0 { 0.0 } else { sum }),
+        Finish::Gelu => each(y, sums, bias, |_, sum| gelu(sum)),
+        Finish::GatedSilu => gated(y, sums, bias, |gate| gate / (1.0 + exp(-gate))),
+        Finish::GatedGelu => gated(y, sums, bias, gelu_by_tanh),
     }
 }
 
-/// Sums and their biases.
-type Biased<'a> = (&'a [f32], &'a [f32]);
-
-/// Those of gates, and those of what they gate.
+/// `y[i]` = what `activation` makes of its gate, times what that gates. In one pass: what was just written to memory that is
+/// in no cache could be read again only once it is in one.
 #[inline(always)]
-fn halves<'a>(sums: &'a [f32], bias: &'a [f32]) -> (Biased<'a>, Biased<'a>) {
+fn gated(y: &mut [f32], sums: &[f32], bias: &[f32], activation: impl Fn(f32) -> f32) {
     let (gates, ups) = sums.split_at(sums.len() / 2);
-    let (gate_bias, up_bias) = bias.split_at(bias.len() / 2);
-    ((gates, gate_bias), (ups, up_bias))
+    let pairs = y.iter_mut().zip(gates).zip(ups);
+    if bias.is_empty() {
+        pairs.for_each(|((y, gate), up)| *y = activation(*gate) * up);
+    } else {
+        let (gate_bias, up_bias) = bias.split_at(bias.len() / 2);
+        let biased = pairs.zip(gate_bias).zip(up_bias);
+        biased.for_each(|((((y, gate), up), gate_bias), up_bias)| {
+            *y = activation(gate + gate_bias) * (up + up_bias);
+        });
+    }
 }
 
 /// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415): `x` times the normal distribution's share below `x`.
@@ -194,7 +192,7 @@ fn erf(x: f32) -> f32 {
 
 /// `y[i] = value(y[i], sums[i] + bias[i])`
 #[inline(always)]
-fn each(y: &mut [f32], (sums, bias): (&[f32], &[f32]), value: impl Fn(f32, f32) -> f32) {
+fn each(y: &mut [f32], sums: &[f32], bias: &[f32], value: impl Fn(f32, f32) -> f32) {
     if bias.is_empty() {
         y.iter_mut().zip(sums).for_each(|(y, sum)| *y = value(*y, *sum));
     } else {
