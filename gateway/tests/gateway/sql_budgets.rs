@@ -10,7 +10,7 @@ use crate::common::{Server, config, key_of, model, seen_in_time, serve_on, serve
 use crate::postgres_client::{config as sql_config, connect, connect_as_default, options};
 
 /// Asks about so many distinct values, from a first one on.
-async fn ask(client: &Client, (first, last): (u32, u32), settings: serde_json::Value) -> Reply {
+async fn ask(client: &Client, (first, last): (u32, u32), settings: Value) -> Reply {
     let query = format!(
         "SELECT count(*) AS n FROM generate_series({first}, {last}) WHERE ai_if(prompt('{{0}} yes', value))"
     );
