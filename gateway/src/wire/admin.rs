@@ -14,7 +14,7 @@ use crate::services::tenancy::TenantOverview;
 use crate::wire::budget::{AmountReply, BudgetReply};
 use crate::wire::joiners;
 use crate::wire::seconds;
-use crate::wire::workbooks::name;
+use crate::wire::workbooks::{check_letters, name};
 
 /// Letters of a tenant's name, and of a key's.
 const NAME_LETTERS_MAX: usize = 100;
@@ -29,13 +29,24 @@ pub(super) fn plain_name(fields: &mut JsonFields) -> Result<String, RequestError
     name(fields, NAME_LETTERS_MAX)
 }
 
+/// The name of a tenant or of a key, without the spaces around it.
+///
+/// # Errors
+/// A name that is empty, too long or on several lines, or that has a hidden character.
+pub fn checked_name<'a>(field: &str, name: &'a str) -> Result<&'a str, RequestError> {
+    let name = name.trim();
+    check_visible(field, name)?;
+    check_letters(field, name, NAME_LETTERS_MAX)?;
+    Ok(name)
+}
+
 /// Refuses the name of a tenant or of a key that has a character which nobody sees, or which turns the text around it:
 /// operators tell tenants apart by their names, and read them in lists and logs. Joiners are let through where a script or an
 /// emoji needs them.
 ///
 /// # Errors
 /// Such a character, by its code point.
-pub fn check_visible(field: &str, name: &str) -> Result<(), RequestError> {
+fn check_visible(field: &str, name: &str) -> Result<(), RequestError> {
     let is_hidden = |(at, c): &(usize, char)| {
         let is_seen = || joiners::is_seen(&name[..*at], *c, &name[*at + c.len_utf8()..]);
         is_invisible(*c) && !(joiners::is_joiner(*c) && is_seen())

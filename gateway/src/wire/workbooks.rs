@@ -60,12 +60,17 @@ pub fn save(mut fields: JsonFields) -> Result<SaveRequest, RequestError> {
 /// Takes the field `name`, which people read.
 pub fn name(fields: &mut JsonFields, letters_max: usize) -> Result<String, RequestError> {
     let Some(name) = fields.string("name")? else { return fields.bad("name", "is required") };
-    let is_good = |name: &str| !name.is_empty() && !name.chars().any(char::is_control);
     let name = name.trim().to_owned();
-    if !is_good(&name) || name.chars().count() > letters_max {
-        return fields.bad("name", format!("must be 1 to {letters_max} letters on one line"));
-    }
+    check_letters(&fields.name("name"), &name, letters_max)?;
     Ok(name)
+}
+
+/// Refuses a name that is empty, longer than so many letters, or on several lines.
+pub(super) fn check_letters(field: &str, name: &str, letters_max: usize) -> Result<(), RequestError> {
+    if name.is_empty() || name.chars().any(char::is_control) || name.chars().count() > letters_max {
+        return Err(RequestError::invalid(field, format!("must be 1 to {letters_max} letters on one line")));
+    }
+    Ok(())
 }
 
 /// Reads `POST /v1/workbooks/{id}/shares`: the milliseconds that the link is to work.

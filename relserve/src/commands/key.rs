@@ -4,7 +4,7 @@ use base::{Millis, TenantId};
 use clap::{Args, Subcommand};
 use gateway::config::Config;
 use gateway::services::sql::accounts::user_of;
-use gateway::wire::admin::{check_in_path, check_visible};
+use gateway::wire::admin::{check_in_path, checked_name};
 use gateway::wire::keys::scope_of;
 use serde_json::json;
 use store::{
@@ -73,7 +73,7 @@ pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
     match key.command {
         KeyCommand::Create { name, tenant, days, operator, read_only, routes, tables } => {
             let scope = scope_of(read_only, routes, tables).map_err(|error| error.to_string())?;
-            check_visible("name", &name).map_err(|error| error.to_string())?;
+            let name = checked_name("name", &name).map_err(|error| error.to_string())?;
             let tenant = tenant_of(&store, tenant, now).await?;
             let expires = days.map(|days| now.after(Millis(days.saturating_mul(86_400_000))));
             let details = json!({
@@ -85,7 +85,7 @@ pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
                 "tables": scope.tables,
             })
             .to_string();
-            let new = NewKey { tenant: tenant.id, name: &name, expires, is_operator: operator, scope };
+            let new = NewKey { tenant: tenant.id, name, expires, is_operator: operator, scope };
             let entry = by_command("key.create", &name, &details);
             let created = store.audited(entry, now, store.create_key(new, now)).await?;
             tell_key(&created, &tenant.name);
@@ -208,12 +208,12 @@ fn name_of(tenants: &[Tenant], id: TenantId) -> &str {
 /// The tenant of a name; made where there is none.
 async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Result<Tenant, Failure> {
     let Some(name) = name else { return default_tenant(store).await };
-    match store.tenant_named(&name).await? {
+    match store.tenant_named(name.trim()).await? {
         Some(tenant) => Ok(tenant),
         None => {
-            check_visible("tenant", &name).map_err(|error| error.to_string())?;
-            check_in_path("tenant", &name).map_err(|error| error.to_string())?;
-            Ok(store.create_tenant(&name, 1.0, now).await?)
+            let name = checked_name("tenant", &name).map_err(|error| error.to_string())?;
+            check_in_path("tenant", name).map_err(|error| error.to_string())?;
+            Ok(store.create_tenant(name, 1.0, now).await?)
         }
     }
 }

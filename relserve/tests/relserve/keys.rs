@@ -78,6 +78,16 @@ fn keys_are_listed_with_the_names_of_their_tenants_from_any_folder() {
             "{hidden:?}"
         );
     }
+    let long = "x".repeat(101);
+    for name in ["", " ", &long] {
+        let commands =
+            [("name", &["key", "create", name][..]), ("tenant", &["key", "create", "a", "--tenant", name])];
+        for (field, command) in commands {
+            let refused = relserve(folder.path(), command);
+            let reason = format!("`{field}`: must be 1 to 100 letters on one line");
+            assert!(!refused.status.success() && said(&refused).1.contains(&reason), "{refused:?}");
+        }
+    }
     let refused = relserve(folder.path(), &["key", "create", "a", "--tenant", ".."]);
     assert!(
         !refused.status.success() && said(&refused).1.contains("`tenant`: must not be `..`"),
