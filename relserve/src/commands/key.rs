@@ -86,7 +86,7 @@ pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
             })
             .to_string();
             let new = NewKey { tenant: tenant.id, name, expires, is_operator: operator, scope };
-            let entry = by_command("key.create", &name, &details);
+            let entry = by_command("key.create", name, &details);
             let created = store.audited(entry, now, store.create_key(new, now)).await?;
             tell_key(&created, &tenant.name);
         }
