@@ -30,7 +30,7 @@ impl RunningView {
 
 /// A relQuery in flight.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RelQueryInFlight {
     id: RelQueryId,
     /// Its rows in flight.
     rows: u32,
@@ -40,7 +40,7 @@ struct Entry {
 /// All relQueries with rows in flight. An index stands for one of them as long as it has such rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RelQueriesInFlight {
-    entries: Vec<Entry>,
+    entries: Vec<RelQueryInFlight>,
     /// Entries of relQueries that are no longer in flight.
     free: Vec<u32>,
     index: KeyMap<RelQueryId, u32>,
@@ -53,7 +53,7 @@ impl RelQueriesInFlight {
             self.entries[index as usize].rows += 1;
             return index;
         }
-        let entry = Entry { id, rows: 1, view };
+        let entry = RelQueryInFlight { id, rows: 1, view };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = entry;
@@ -109,7 +109,8 @@ impl RelQueriesInFlight {
     /// Each is found by its id, and the others are free; they have so many rows together.
     pub(crate) fn check(&self, rows: u32) -> Result<(), String> {
         let held: u32 = self.entries.iter().map(|entry| entry.rows).sum();
-        let is_found = |(index, entry): (u32, &Entry)| (entry.rows > 0) == self.is_at(entry.id, index);
+        let is_found =
+            |(index, entry): (u32, &RelQueryInFlight)| (entry.rows > 0) == self.is_at(entry.id, index);
         let is_listed = (0..).zip(&self.entries).all(is_found);
         if held != rows || !is_listed || self.index.len() + self.free.len() != self.entries.len() {
             return Err(format!("{held} rows in flight by relQuery for {rows}, in {:?}", self.entries));
