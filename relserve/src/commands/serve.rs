@@ -117,6 +117,7 @@ pub(crate) async fn run(
     let tenant = tenants.into_iter().find(|tenant| tenant.id == DEFAULT_TENANT).map(|tenant| tenant.name);
     let tenant = tenant.unwrap_or_default();
     let running = app::start_on(ports, config, backend, store).await?;
+    let _noted = sign_in::note_address(&running.app.config, running.address);
     // Last, when nothing else can fail any more: a key that is made but not shown is lost. Until there is one, nobody is
     // answered.
     let first_key =
