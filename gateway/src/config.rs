@@ -286,8 +286,8 @@ pub struct StoreConfig {
     pub data_dir: PathBuf,
     /// `sqlite://...` or `postgres://...`; by default a SQLite file in `data_dir`.
     pub database: Option<String>,
-    /// Seconds for which a start waits for a database that does not answer yet; 0: it ends at once. A wrong password, or a
-    /// database that there is not, ends it at once whatever this is.
+    /// Seconds for which a start waits for a database that does not answer yet; 0: it ends at once. A wrong password, a
+    /// certificate that is not trusted, or a database that there is not, ends it at once whatever this is.
     pub start_wait_s: u64,
     /// Time between two writes of usage, cached answers and the like; at most 20000.
     pub flush_ms: Millis,

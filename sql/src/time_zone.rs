@@ -18,7 +18,7 @@ pub(crate) fn time_zone(text: &str) -> Option<String> {
     let hours: i32 = hours.parse().ok()?;
     let minutes: u32 = minutes.parse().ok()?;
     let is_west = (hours < 0) != posix.is_some();
-    let zone = format!("{}{:02}:{minutes:02}", if is_west { '-' } else { '+' }, hours.abs());
+    let zone = format!("{}{:02}:{minutes:02}", if is_west { '-' } else { '+' }, hours.unsigned_abs());
     is_known(&zone).then_some(zone)
 }
 
@@ -35,6 +35,7 @@ mod tests {
             ("+05:30", Some("+05:30")),
             ("GMT-2", Some("+02:00")),
             ("nowhere", None),
+            ("-2147483648", None),
         ] {
             assert_eq!(time_zone(text).as_deref(), zone, "{text}");
         }

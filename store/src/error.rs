@@ -116,6 +116,12 @@ impl Error {
         }
     }
 
+    /// Whether a database that is away may come up by itself: not where the two ends do not agree on TLS, which somebody has to
+    /// mend first.
+    pub fn may_come_up(&self) -> bool {
+        matches!(self, Self::Away(reason) if !TLS_REFUSED.iter().any(|part| reason.contains(part)))
+    }
+
     /// Whether the same call may succeed later: the database was away, restarting, locked, without room or without its file.
     pub fn is_transient(&self) -> bool {
         self.outage().is_some()
@@ -180,6 +186,9 @@ const POSTGRES_SHARED_MEMORY: &str = "shared memory segment";
 /// How the driver tells that a connection was closed in the place of the first answer, as a proxy does before its Postgres is
 /// up: by the byte that it has not read.
 const CLOSED_INSTEAD: &str = "response from SSLRequest: 0x00";
+
+/// What the driver says of a certificate that is not trusted, and of a server that speaks no TLS where it has to.
+const TLS_REFUSED: [&str; 2] = ["invalid peer certificate", "while attempting to establish a TLS connection"];
 
 /// What a database's own error says of it, where trying again may help.
 fn outage_of(code: &str, message: &str) -> Option<StoreOutage> {
@@ -310,6 +319,19 @@ mod tests {
         assert!(protocol("unexpected response from SSLRequest: 0x00 (driver::tls:90)").is_transient());
         assert!(!protocol("unexpected response from SSLRequest: 0x48 (driver::tls:90)").is_transient());
         assert!(!Error::from(sqlx::Error::RowNotFound).is_transient());
+    }
+
+    #[test]
+    fn a_database_whose_certificate_is_not_trusted_does_not_come_up_by_itself() {
+        let io = |kind, reason: &str| sqlx::Error::Io(std::io::Error::new(kind, reason.to_owned()));
+        let untrusted = io(std::io::ErrorKind::InvalidData, "invalid peer certificate: UnknownIssuer");
+        for error in [untrusted, sqlx::Error::Tls("server does not support TLS".into())] {
+            let error = Error::from(error);
+            assert!(error.is_transient() && !error.may_come_up(), "{error}");
+        }
+        let refused = io(std::io::ErrorKind::ConnectionRefused, "connection refused");
+        assert!(Error::from(refused).may_come_up());
+        assert!(!Error::DiskFull("no room".into()).may_come_up());
     }
 
     #[test]

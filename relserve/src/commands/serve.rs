@@ -208,7 +208,7 @@ async fn open_patiently(
     make_folder(config)?;
     let (url, most) = (config.store.url(), Duration::from_secs(config.store.start_wait_s));
     let away = match Store::open(&url).await {
-        Err(away @ store::Error::Away(_)) if !most.is_zero() => away,
+        Err(away) if away.may_come_up() && !most.is_zero() => away,
         opened => return Ok(Some(opened?)),
     };
     let signals = caught.insert(Signals::catch()?);
@@ -216,7 +216,7 @@ async fn open_patiently(
     let open = async || Store::open(&url).await;
     tokio::select! {
         opened = start_wait::until_there(away, most, waited, tokio::time::sleep, open) => match opened {
-            Err(away @ store::Error::Away(_)) => {
+            Err(away) if away.may_come_up() => {
                 Err(format!("{away}; it was waited for, {} s (store.start_wait_s)", most.as_secs()).into())
             }
             opened => Ok(Some(opened?)),

@@ -1,5 +1,6 @@
 //! How long a start waits for a database that is away, and when it tries again: whoever starts both at once starts the
-//! server first now and then. What no time mends (a wrong password, no such database) is no reason to wait.
+//! server first now and then. What no time mends (a wrong password, a certificate that is not trusted, no such database)
+//! is no reason to wait.
 //!
 //! Must not know signals, nor whose clock it is.
 
@@ -68,7 +69,7 @@ pub(super) async fn until_there<T>(
         }
         pause(next.pause).await;
         match open().await {
-            Err(error @ Error::Away(_)) => away = error,
+            Err(error) if error.may_come_up() => away = error,
             opened => return opened,
         }
     }
@@ -113,9 +114,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_no_time_mends_ends_the_wait_at_once() {
-        let (opened, pauses) = opened(MINUTE, vec![Err(Error::Address("no such database".into()))]).await;
-        assert!(matches!(opened, Err(Error::Address(_))), "{opened:?}");
-        assert_eq!(pauses.len(), 1);
+        let untrusted = Error::Away("invalid peer certificate: Expired".into());
+        for lasting in [Error::Address("no such database".into()), untrusted] {
+            let (opened, pauses) = opened(MINUTE, vec![Err(lasting)]).await;
+            assert!(opened.as_ref().is_err_and(|error| !error.may_come_up()), "{opened:?}");
+            assert_eq!(pauses.len(), 1);
+        }
     }
 
     #[tokio::test]
