@@ -286,6 +286,9 @@ pub struct StoreConfig {
     pub data_dir: PathBuf,
     /// `sqlite://...` or `postgres://...`; by default a SQLite file in `data_dir`.
     pub database: Option<String>,
+    /// Seconds for which a start waits for a database that does not answer yet; 0: it ends at once. A wrong password, a
+    /// certificate that is not trusted, or a database that there is not, ends it at once whatever this is.
+    pub start_wait_s: u64,
     /// Time between two writes of usage, cached answers and the like; at most 20000.
     pub flush_ms: Millis,
     /// How long a ticket can be fetched.
@@ -307,6 +310,7 @@ impl Default for StoreConfig {
         Self {
             data_dir: PathBuf::from("relserve-data"),
             database: None,
+            start_wait_s: 60,
             flush_ms: Millis(500),
             ticket_ms_max: Millis(24 * 3_600_000),
             takes_max: 3,

@@ -209,6 +209,11 @@ impl RunError {
         let DataFusionError::External(error) = error.find_root() else { return None };
         error.downcast_ref::<Self>()?.cause.as_deref()?.downcast_ref()
     }
+
+    /// Whether a statement ends with one that has a cause.
+    pub(crate) fn is_root_of(error: &DataFusionError) -> bool {
+        matches!(error.find_root(), DataFusionError::External(error) if error.is::<Self>())
+    }
 }
 
 /// Two are one where their words are.

@@ -92,6 +92,8 @@ pub struct Session {
     runner: Arc<dyn Runner>,
     registry: Arc<Registry>,
     policy: SessionPolicy,
+    /// What `RESET` gives back.
+    initial: AiSettings,
     /// What the client calls itself.
     application: Mutex<String>,
 }
@@ -145,12 +147,19 @@ impl Session {
             // A new session has no schema of this name.
             let _ = catalog.register_schema(SCHEMA, registry.schema());
         }
-        Self { context, runner, registry, policy: SessionPolicy::default(), application: Mutex::default() }
+        let (policy, initial) = (SessionPolicy::default(), AiSettings::default());
+        Self { context, runner, registry, policy, initial, application: Mutex::default() }
     }
 
     /// The same under a policy.
     pub fn with_policy(self, policy: SessionPolicy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// Makes the settings of AI functions of now those that `RESET` returns to.
+    pub(crate) fn keep_as_initial(&mut self) {
+        let state = self.context.state();
+        self.initial = state.config_options().extensions.get::<AiSettings>().cloned().unwrap_or_default();
     }
 
     /// Notes what the client calls itself (`application_name`), by which its own scans are known.
@@ -197,7 +206,7 @@ impl Session {
     /// Plans a statement, unoptimised, that the session may run.
     pub async fn plan(&self, statement: Statement) -> Result<LogicalPlan> {
         let access = &self.policy.access;
-        let plan = self.plan_as(statement, access).await?;
+        let plan = self.plan_as(settings::default_as_reset(statement), access).await?;
         access.check_plan(&plan)?;
         Ok(plan)
     }
@@ -283,16 +292,16 @@ impl Session {
     }
 
     /// Starts a plan. Statements that change the session (`SET`, `CREATE VIEW`) are done when this returns.
-    pub async fn run(&self, plan: LogicalPlan, text: &str) -> Result<Running> {
+    pub async fn run(&self, mut plan: LogicalPlan, text: &str) -> Result<Running> {
         let explained = match &plan {
             LogicalPlan::Explain(explain) => Some(Arc::clone(&explain.plan)),
             _ => None,
         };
         let mut set_value = None;
-        if let LogicalPlan::Statement(PlanStatement::SetVariable(set)) = &plan {
-            AiSettings::check(&set.variable, &set.value)?;
+        if let LogicalPlan::Statement(PlanStatement::SetVariable(set)) = &mut plan {
+            *set = settings::checked(set)?;
             set_value = Some((set.variable.clone(), set.value.clone()));
-            if set.variable.eq_ignore_ascii_case(AiSettings::MODEL) && !set.value.is_empty() {
+            if set.variable.eq_ignore_ascii_case(AiSettings::MODEL) {
                 self.model(&set.value)?;
             }
         }
@@ -395,7 +404,7 @@ impl Session {
         let state = self.context.state_ref();
         let mut state = state.write();
         let settings = state.config_mut().options_mut().extensions.get_mut::<AiSettings>();
-        settings.map_or(Ok(true), |settings| settings.reset(name).map(|()| true))
+        settings.map_or(Ok(true), |settings| settings.reset(name, &self.initial).map(|()| true))
     }
 
     /// The name of the model that is called so.

@@ -4,10 +4,14 @@ use std::ops::RangeInclusive;
 
 use datafusion::common::config::{ConfigExtension, ConfigOptions};
 use datafusion::common::{DataFusionError, Result, extensions_options, plan_datafusion_err, plan_err};
+use datafusion::logical_expr::SetVariable;
+use datafusion::sql::parser::{ResetStatement, Statement};
+use datafusion::sql::sqlparser::ast::{self, ContextModifier, Expr, Set};
 
 use crate::query::QueryLimits;
 use crate::runner::PromptOrder;
 use crate::scans::ScanningTool;
+use crate::time_zone::time_zone;
 
 extensions_options! {
     /// Settings of AI functions: `SET relserve.max_tokens = 100000`.
@@ -55,6 +59,11 @@ impl AiSettings {
             };
         }
         match name {
+            "model" if value.is_empty() => {
+                plan_err!(
+                    "{variable} must be the name of a model, not ``; where none is set the default one answers"
+                )
+            }
             "model" => Ok(()),
             "order" => order_of(value).map(drop),
             "cached_only" | "place_filters" => match value.to_ascii_lowercase().as_str() {
@@ -65,25 +74,24 @@ impl AiSettings {
         }
     }
 
-    /// The model that is set. An empty name is none.
+    /// The model that is set.
     pub(crate) fn model(&self) -> Option<&str> {
-        self.model.as_deref().filter(|name| !name.is_empty())
+        self.model.as_deref()
     }
 
-    /// Gives a setting the value that it has at first: DataFusion resets its own settings only.
+    /// Gives a setting the value that it had at first: DataFusion resets its own settings only.
     ///
     /// # Errors
     /// Where there is no setting of this name.
-    pub(crate) fn reset(&mut self, name: &str) -> Result<()> {
-        let usual = Self::default();
+    pub(crate) fn reset(&mut self, name: &str, initial: &Self) -> Result<()> {
         match name {
-            "model" => self.model = usual.model,
-            "max_tokens" => self.max_tokens = usual.max_tokens,
-            "max_calls" => self.max_calls = usual.max_calls,
-            "cached_only" => self.cached_only = usual.cached_only,
-            "window_rows" => self.window_rows = usual.window_rows,
-            "order" => self.order = usual.order,
-            "place_filters" => self.place_filters = usual.place_filters,
+            "model" => self.model.clone_from(&initial.model),
+            "max_tokens" => self.max_tokens = initial.max_tokens,
+            "max_calls" => self.max_calls = initial.max_calls,
+            "cached_only" => self.cached_only = initial.cached_only,
+            "window_rows" => self.window_rows = initial.window_rows,
+            "order" => self.order.clone_from(&initial.order),
+            "place_filters" => self.place_filters = initial.place_filters,
             other => return plan_err!("there is no setting relserve.{other}"),
         }
         Ok(())
@@ -114,6 +122,51 @@ fn order_of(value: &str) -> Result<PromptOrder> {
         "fields" => Ok(PromptOrder::Fields),
         other => plan_err!("relserve.order must be exact, rows or fields, not `{other}`"),
     }
+}
+
+/// What is to be set, where it may be: a time zone in a form that DataFusion reads, which takes any text for one and fails
+/// where the first statement asks for the time.
+///
+/// # Errors
+/// One that says what it may be.
+pub(crate) fn checked(set: &SetVariable) -> Result<SetVariable> {
+    let SetVariable { variable, value } = set;
+    AiSettings::check(variable, value)?;
+    let value = match variable.as_str() {
+        TIME_ZONE => time_zone(value).ok_or_else(|| {
+            plan_datafusion_err!(
+                "`{value}` is no time zone: it has a name, such as Europe/Berlin, or hours and minutes, such as +05:30"
+            )
+        })?,
+        _ => value.clone(),
+    };
+    Ok(SetVariable { variable: variable.clone(), value })
+}
+
+/// The setting that DataFusion takes `timezone` for.
+const TIME_ZONE: &str = "datafusion.execution.time_zone";
+
+/// `SET name TO DEFAULT` as the `RESET name` that it is: to DataFusion the word is a value like others.
+pub(crate) fn default_as_reset(statement: Statement) -> Statement {
+    let name = match &statement {
+        Statement::Statement(set) => match &**set {
+            ast::Statement::Set(Set::SingleAssignment {
+                scope: None | Some(ContextModifier::Session),
+                variable,
+                values,
+                ..
+            }) => is_default(values).then(|| variable.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    name.map_or(statement, |name| Statement::Reset(ResetStatement::Variable(name)))
+}
+
+/// Whether a setting is to have the value that it had at first.
+pub(crate) fn is_default(values: &[Expr]) -> bool {
+    let [Expr::Identifier(word)] = values else { return false };
+    word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default")
 }
 
 /// What is wrong with a value that DataFusion has refused for a setting: its own words do not name it.
@@ -150,8 +203,9 @@ fn limits_of(range: &RangeInclusive<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use datafusion::common::config::ExtensionOptions as _;
+    use datafusion::logical_expr::SetVariable;
 
-    use super::AiSettings;
+    use super::{AiSettings, checked};
 
     #[test]
     fn every_setting_can_be_reset() {
@@ -171,10 +225,13 @@ mod tests {
             };
             settings.set(&name, value).expect("it can be set");
             assert_eq!(shown(&settings).as_deref(), Some(value), "{name}");
-            settings.reset(&name).expect("it can be reset");
+            let mut other = AiSettings::default();
+            other.reset(&name, &settings).expect("it can be reset");
+            assert_eq!(shown(&other).as_deref(), Some(value), "{name}: as it was at first");
+            settings.reset(&name, &usual).expect("it can be reset");
             assert_eq!(shown(&settings), entry.value, "{name}");
         }
-        assert!(AiSettings::default().reset("none").is_err());
+        assert!(AiSettings::default().reset("none", &usual).is_err());
     }
 
     #[test]
@@ -211,9 +268,23 @@ mod tests {
             ("relserve.place_filters", "1", "relserve.place_filters must be true or false, not `1`"),
             ("relserve.order", "best", "relserve.order must be exact, rows or fields, not `best`"),
             ("relserve.nonsense", "1", "there is no setting relserve.nonsense"),
+            ("relserve.model", "", "relserve.model must be the name of a model, not ``"),
         ] {
             let error = AiSettings::check(name, value).expect_err("it is refused").to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_time_zone_is_kept_as_datafusion_reads_it_and_another_text_is_none() {
+        let set = |value: &str| SetVariable {
+            variable: "datafusion.execution.time_zone".to_owned(),
+            value: value.to_owned(),
+        };
+        for (value, kept) in [("Europe/Berlin", "Europe/Berlin"), ("utc", "UTC"), ("2", "+02:00")] {
+            assert_eq!(checked(&set(value)).expect("it is one").value, kept);
+        }
+        let error = checked(&set("Nowhere")).expect_err("it is none").to_string();
+        assert!(error.contains("`Nowhere` is no time zone"), "{error}");
     }
 }

@@ -116,6 +116,12 @@ impl Error {
         }
     }
 
+    /// Whether a database that is away may come up by itself: not where the two ends do not agree on TLS, which somebody has to
+    /// mend first.
+    pub fn may_come_up(&self) -> bool {
+        matches!(self, Self::Away(reason) if !TLS_REFUSED.iter().any(|part| reason.contains(part)))
+    }
+
     /// Whether the same call may succeed later: the database was away, restarting, locked, without room or without its file.
     pub fn is_transient(&self) -> bool {
         self.outage().is_some()
@@ -177,6 +183,13 @@ const POSTGRES_FULL: &str = "53100";
 /// What Postgres says with that code too where its shared memory, a file system of its own, has no room for a query.
 const POSTGRES_SHARED_MEMORY: &str = "shared memory segment";
 
+/// How the driver tells that a connection was closed in the place of the first answer, as a proxy does before its Postgres is
+/// up: by the byte that it has not read.
+const CLOSED_INSTEAD: &str = "response from SSLRequest: 0x00";
+
+/// What the driver says of a certificate that is not trusted, and of a server that speaks no TLS where it has to.
+const TLS_REFUSED: [&str; 2] = ["invalid peer certificate", "while attempting to establish a TLS connection"];
+
 /// What a database's own error says of it, where trying again may help.
 fn outage_of(code: &str, message: &str) -> Option<StoreOutage> {
     let (is_full, is_unwritable, is_away) = if code.len() == 5 {
@@ -213,6 +226,7 @@ impl From<sqlx::Error> for Error {
         let outage = match &error {
             E::Io(cause) if cause.kind() == std::io::ErrorKind::StorageFull => Some(StoreOutage::DiskFull),
             E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::WorkerCrashed => Some(StoreOutage::Away),
+            E::Protocol(reason) if reason.contains(CLOSED_INSTEAD) => Some(StoreOutage::Away),
             E::Database(refusal) => refusal.code().and_then(|code| outage_of(&code, refusal.message())),
             _ => None,
         };
@@ -271,7 +285,10 @@ mod tests {
         }
         let memory = "could not resize shared memory segment \"/PostgreSQL.1\" to 8388608 bytes";
         assert_eq!(outage_of("53100", memory), Some(StoreOutage::Away));
-        for code in ["1", "19", "2067", "23505", "42601", "42P01", "57014", "not a code"] {
+        // Among them a wrong password, no such role and no such database.
+        for code in
+            ["1", "19", "2067", "23505", "28000", "28P01", "3D000", "42601", "42P01", "57014", "not a code"]
+        {
             assert_eq!(outage_of(code, ""), None, "{code}");
         }
     }
@@ -298,7 +315,23 @@ mod tests {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         assert!(Error::from(sqlx::Error::Io(refused)).is_transient());
         assert!(Error::from(sqlx::Error::PoolTimedOut).is_transient());
+        let protocol = |reason: &str| Error::from(sqlx::Error::Protocol(reason.to_owned()));
+        assert!(protocol("unexpected response from SSLRequest: 0x00 (driver::tls:90)").is_transient());
+        assert!(!protocol("unexpected response from SSLRequest: 0x48 (driver::tls:90)").is_transient());
         assert!(!Error::from(sqlx::Error::RowNotFound).is_transient());
+    }
+
+    #[test]
+    fn a_database_whose_certificate_is_not_trusted_does_not_come_up_by_itself() {
+        let io = |kind, reason: &str| sqlx::Error::Io(std::io::Error::new(kind, reason.to_owned()));
+        let untrusted = io(std::io::ErrorKind::InvalidData, "invalid peer certificate: UnknownIssuer");
+        for error in [untrusted, sqlx::Error::Tls("server does not support TLS".into())] {
+            let error = Error::from(error);
+            assert!(error.is_transient() && !error.may_come_up(), "{error}");
+        }
+        let refused = io(std::io::ErrorKind::ConnectionRefused, "connection refused");
+        assert!(Error::from(refused).may_come_up());
+        assert!(!Error::DiskFull("no room".into()).may_come_up());
     }
 
     #[test]

@@ -155,8 +155,8 @@ def loses_nothing(gateway, key):
 def composed():
     """The composition: secrets, Postgres, then the gateway."""
     if ENGINE.endswith("podman"):
-        # Podman before 4.6 waits for no service's health: it starts the gateway beside Postgres. That one waits for 5 s, and
-        # podman starts it no more once it has ended.
+        # Podman before 4.6 waits for no service's health: it starts the gateway beside Postgres. That one waits a minute, which
+        # a first start of Postgres may take longer than, and podman starts it no more once it has ended.
         compose("up", "--detach", "postgres")
         postgres = engine("ps", "--quiet", "--filter", f"name={NAME}.postgres").split()[0]
         until("Postgres's health check", lambda: healthy(postgres))

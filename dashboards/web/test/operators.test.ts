@@ -43,6 +43,26 @@ test("a name shows the characters that nobody sees by their code points", () => 
   }
 });
 
+/** The cases of `gateway/src/wire/variations.rs`. */
+test("selectors of a form stand there behind what has forms, and by their code points elsewhere", () => {
+  for (const name of [
+    "❤\uFE0F", "♥\uFE0E", "⚡\uFE0F team", "🏳\uFE0F\u200D🌈", "🏴\u200D☠\uFE0F", "1\uFE0F\u20E3", "葛\u{E0100}城市", "﨑\u{E0101}",
+    "ᠨ\u180Bᠠ",
+  ]) {
+    expect(visible(name)).toBe(name);
+  }
+  for (const name of [
+    "ac\uFE0Fme", "ac\uFE00me", "acme\uFE0E", "acme1\uFE0F", "ac\u{E0100}me", "acme\u{E01EF}", "ac\u180Bme", "株\uFE0F式", "株\uFE00式",
+    "テ\u{E0100}", "←\uFE0F", "👩🏽\uFE0F", "葛\u180B", "❤\u{E0100}", "\uFE0F❤", "❤\uFE0F\uFE0F", "葛\u{E0100}\u{E0101}", "ᠨ\u180B\u180B",
+  ]) {
+    expect(visible(name)).toMatch(/\[U\+(180B|FE0[0EF]|E01[0-9A-F]{2})\]/);
+  }
+  expect(visible("ac\uFE0Fme")).toBe("ac[U+FE0F]me");
+  for (const blank of ["\u2800", "\u115F", "\u1160", "\uFFA0", "\u{1BCA0}", "\u{1D173}", "\u{1D17A}"]) {
+    expect(visible(`acme${blank}`)).toMatch(/^acme\[U\+[0-9A-F]{4,5}\]$/);
+  }
+});
+
 describe("a tenant's limits", () => {
   const none = Object.fromEntries(LIMITS.map((name) => [name, ""])) as LimitTexts;
 

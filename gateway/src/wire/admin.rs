@@ -14,6 +14,7 @@ use crate::services::tenancy::TenantOverview;
 use crate::wire::budget::{AmountReply, BudgetReply};
 use crate::wire::joiners;
 use crate::wire::seconds;
+use crate::wire::variations;
 use crate::wire::workbooks::{check_letters, name};
 
 /// Letters of a tenant's name, and of a key's.
@@ -41,15 +42,19 @@ pub fn checked_name<'a>(field: &str, name: &'a str) -> Result<&'a str, RequestEr
 }
 
 /// Refuses the name of a tenant or of a key that has a character which nobody sees, or which turns the text around it:
-/// operators tell tenants apart by their names, and read them in lists and logs. Joiners are let through where a script or an
-/// emoji needs them.
+/// operators tell tenants apart by their names, and read them in lists and logs. Joiners and selectors of forms are let through
+/// where a script or an emoji needs them.
 ///
 /// # Errors
 /// Such a character, by its code point.
 fn check_visible(field: &str, name: &str) -> Result<(), RequestError> {
     let is_hidden = |(at, c): &(usize, char)| {
-        let is_seen = || joiners::is_seen(&name[..*at], *c, &name[*at + c.len_utf8()..]);
-        is_invisible(*c) && !(joiners::is_joiner(*c) && is_seen())
+        let (before, after) = (&name[..*at], &name[*at + c.len_utf8()..]);
+        let is_seen = || {
+            let joins = joiners::is_joiner(*c) && joiners::is_seen(before, *c, after);
+            joins || variations::is_seen(before, *c, after)
+        };
+        is_invisible(*c) && !is_seen()
     };
     let Some((_, found)) = name.char_indices().find(is_hidden) else { return Ok(()) };
     let code = u32::from(found);
@@ -57,23 +62,32 @@ fn check_visible(field: &str, name: &str) -> Result<(), RequestError> {
         format!(
             "has the character U+{code:04X} where it is not seen: it joins, or keeps apart, letters and emoji that do so"
         )
+    } else if variations::is_selector(found) {
+        format!(
+            "has the character U+{code:04X} where it is not seen: it chooses how an emoji, a Han character or a Mongolian \
+             letter before it is drawn"
+        )
     } else {
         format!("has the character U+{code:04X}, which is not seen or turns what stands beside it")
     };
     Err(RequestError::invalid(field, reason))
 }
 
-/// Whether a character has no form of its own: controls, fillers that are letters to Unicode and draw nothing, and of its
-/// format characters those that have zero width, set the direction of text, or tag it.
+/// Whether a character has no form of its own: controls, fillers that are letters or signs to Unicode and draw nothing,
+/// selectors of a form of another, and of its format characters those that have zero width, set the direction of text, or
+/// tag it. Those that Unicode calls ignorable are all among them, also where it has none yet.
 fn is_invisible(c: char) -> bool {
     let is_format = matches!(
         c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
     );
-    let is_filler =
-        matches!(c, '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}');
-    c.is_control() || is_format || is_filler
+    let is_filler = matches!(
+        c,
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}'
+    );
+    c.is_control() || is_format || is_filler || variations::is_selector(c)
 }
 
 /// Refuses the name of a tenant that no URL can have in its path: clients take such a part away before they send it, also
@@ -352,7 +366,14 @@ mod tests {
             ('\u{feff}', "U+FEFF"),
             ('\u{e0041}', "U+E0041"),
             ('\u{34f}', "U+034F"),
+            ('\u{115f}', "U+115F"),
+            ('\u{1160}', "U+1160"),
             ('\u{3164}', "U+3164"),
+            ('\u{ffa0}', "U+FFA0"),
+            ('\u{2800}', "U+2800"),
+            ('\u{1bca0}', "U+1BCA0"),
+            ('\u{1d173}', "U+1D173"),
+            ('\u{1d17a}', "U+1D17A"),
         ] {
             let body = json!({"name": format!("ac{hidden}me")});
             let error = tenant(fields(&body)).expect_err("refused").to_string();
@@ -367,7 +388,14 @@ mod tests {
                 assert!(error.contains(&expected), "{error}");
             }
         }
-        let joined = ["می\u{200c}خواهم", "क्\u{200d}ष", "👩\u{200d}💻"];
+        for selector in ['\u{180b}', '\u{fe00}', '\u{fe0f}', '\u{e0100}', '\u{e01ef}'] {
+            let name = format!("acme{selector}");
+            let error = tenant(fields(&json!({"name": name}))).expect_err("refused").to_string();
+            let expected = format!("U+{:04X} where it is not seen", u32::from(selector));
+            assert!(error.contains(&expected), "{error}");
+        }
+        let joined =
+            ["می\u{200c}خواهم", "क्\u{200d}ष", "👩\u{200d}💻", "❤\u{fe0f}", "葛\u{e0100}", "ᠨ\u{180b}ᠠ"];
         let plain = ["acme", "Šmíd & söhne", "テナント", "שלום", "a\u{301}", "🙂", " acme\n"];
         for plain in plain.into_iter().chain(joined) {
             let read = tenant(fields(&json!({"name": plain}))).expect("good");

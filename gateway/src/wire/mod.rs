@@ -34,6 +34,7 @@ pub mod sql;
 pub mod uploads;
 pub mod usage;
 pub mod usage_cursor;
+mod variations;
 pub mod what_if;
 pub mod workbooks;
 

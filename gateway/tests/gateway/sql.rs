@@ -176,6 +176,18 @@ async fn mistakes_are_named_and_nothing_else_is_told() {
             "invalid `settings.datafusion.explain.logical_plan_only`: must be true or false, not `often`",
         ),
         (
+            json!({"query": "SELECT now()", "settings": {"timezone": "Nowhere"}}),
+            "invalid `settings.timezone`: `Nowhere` is no time zone",
+        ),
+        (
+            json!({"query": "SELECT 1", "settings": {"datafusion.execution.time_zone": "Nowhere"}}),
+            "invalid `settings.datafusion.execution.time_zone`: `Nowhere` is no time zone",
+        ),
+        (
+            json!({"query": "SELECT 1", "settings": {"relserve.model": ""}}),
+            "invalid `settings.relserve.model`: must be the name of a model, not ``",
+        ),
+        (
             json!({"query": "SET datafusion.optimizer.nothing = 1"}),
             "there is no setting datafusion.optimizer.nothing",
         ),

@@ -67,6 +67,7 @@ fn reason(name: &str) -> &'static str {
     match name {
         "models" => "models are fetched anew",
         "sql-files" => "copies of uploaded files, which are in the database",
+        "address" => "where a server listens, for as long as it runs",
         "first-key" => "a key in clear text; the database has its hash, and it goes on working",
         _ => "not written by RelServe",
     }

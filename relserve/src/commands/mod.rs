@@ -15,6 +15,7 @@ pub(crate) mod pull;
 pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod sign_in;
+mod start_wait;
 
 use gateway::config::Config;
 use store::{NewAuditEntry, Store};
@@ -24,12 +25,18 @@ pub(crate) use crate::terminal::{Failure, say, tell};
 
 /// Opens the store, making its folder where it is missing.
 pub(crate) async fn open(config: &Config) -> Result<Store, Failure> {
+    make_folder(config)?;
+    Ok(Store::open(&config.store.url()).await?)
+}
+
+/// Makes the folder of the store where the store is a file of it.
+fn make_folder(config: &Config) -> Result<(), Failure> {
     if config.store.database.is_none() {
         let folder = &config.store.data_dir;
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("cannot make the data folder {}: {error}", folder.display()))?;
     }
-    Ok(Store::open(&config.store.url()).await?)
+    Ok(())
 }
 
 /// Opens the database and says which it is. A new one is made only where the person at the terminal, or

@@ -23,7 +23,7 @@ use store::{CreatedKey, DEFAULT_TENANT, KeyScope, NewKey, NodeClaim, Store, Unix
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
-use super::{Failure, at_start, file_limit, open, port_holder, say, sign_in};
+use super::{Failure, at_start, file_limit, make_folder, port_holder, say, sign_in, start_wait};
 use crate::models;
 use crate::terminal::with_default;
 
@@ -103,13 +103,22 @@ pub(crate) async fn run(
         BindError::Path(error) => error.to_string(),
     })?;
     models::settle(&mut config, flags.default_model)?;
-    let store = open(&config).await?;
-    let _node = claim(&store, &config.store.node).await?;
-    let clock = Clock::start();
-    let backend = load::prepare(config.backend(), &store, clock).await?;
+    let (clock, mut caught) = (Clock::start(), None);
+    let Some(store) = open_patiently(&config, clock, &mut caught).await? else { return Ok(()) };
+    let preparing = async {
+        let node = claim(&store, &config.store.node).await?;
+        Ok::<_, Failure>((node, load::prepare(config.backend(), &store, clock).await?))
+    };
+    let (_node, backend) = tokio::select! {
+        prepared = preparing => prepared?,
+        () = ended_by(caught.as_mut()) => return Ok(()),
+    };
     let (mode, command) = (config.auth.mode, command(&config));
     // Signals are caught before the address is announced: whoever reads it may stop the server.
-    let mut signals = Signals::catch()?;
+    let mut signals = match caught {
+        Some(signals) => signals,
+        None => Signals::catch()?,
+    };
     // What is read of the store is read before requests are taken: a server that answers does not end because the
     // database is away for a moment.
     let is_new = mode == AuthMode::Keys && store.keys(None, 1).await?.is_empty();
@@ -117,6 +126,7 @@ pub(crate) async fn run(
     let tenant = tenants.into_iter().find(|tenant| tenant.id == DEFAULT_TENANT).map(|tenant| tenant.name);
     let tenant = tenant.unwrap_or_default();
     let running = app::start_on(ports, config, backend, store).await?;
+    let _noted = sign_in::note_address(&running.app.config, running.address);
     // Last, when nothing else can fail any more: a key that is made but not shown is lost. Until there is one, nobody is
     // answered.
     let first_key =
@@ -177,6 +187,44 @@ impl Signals {
     /// The next one that asks for the end.
     async fn end(&mut self) {
         tokio::select! { _ = self.terminate.recv() => {} _ = self.interrupt.recv() => {} }
+    }
+}
+
+/// The next signal that asks for the end, where signals are caught already: those that are not end the process themselves.
+async fn ended_by(caught: Option<&mut Signals>) {
+    match caught {
+        Some(signals) => signals.end().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Opens the store, making its folder where it is missing. A database that is away is waited for; `None`: a signal came
+/// first. From the first wait on signals are `caught`: to the first process of a container they would do nothing.
+async fn open_patiently(
+    config: &Config,
+    clock: Clock,
+    caught: &mut Option<Signals>,
+) -> Result<Option<Store>, Failure> {
+    make_folder(config)?;
+    let (url, most) = (config.store.url(), Duration::from_secs(config.store.start_wait_s));
+    let away = match Store::open(&url).await {
+        Err(away) if away.may_come_up() && !most.is_zero() => away,
+        opened => return Ok(Some(opened?)),
+    };
+    let signals = caught.insert(Signals::catch()?);
+    let waited = || Duration::from_nanos(clock.now().0);
+    let open = async || Store::open(&url).await;
+    tokio::select! {
+        opened = start_wait::until_there(away, most, waited, tokio::time::sleep, open) => match opened {
+            Err(away) if away.may_come_up() => {
+                Err(format!("{away}; it was waited for, {} s (store.start_wait_s)", most.as_secs()).into())
+            }
+            opened => Ok(Some(opened?)),
+        },
+        () = signals.end() => {
+            tracing::info!("a signal ended the wait for the database");
+            Ok(None)
+        }
     }
 }
 

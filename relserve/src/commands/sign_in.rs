@@ -4,7 +4,9 @@
 //! whose output goes to a file prints none: what stands in a log is read by others, later.
 
 use std::io::IsTerminal as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use gateway::config::{AuthMode, Config};
@@ -24,7 +26,8 @@ pub(crate) struct SignInArgs {
     /// Makes an operator of the member: who sees all tenants, makes keys and sets weights.
     #[arg(long)]
     operator: bool,
-    /// The server's address as browsers reach it [default: that of `server.listen`].
+    /// The server's address as browsers reach it [default: where the server of the data folder listens; where none runs, that
+    /// of `server.listen`].
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// Makes the database where there is none, and does not ask.
@@ -46,7 +49,8 @@ pub(crate) async fn run(asked: SignInArgs, config: &Config) -> Result<(), Failur
     };
     let is_operator = asked.operator || asked.tenant.is_none();
     let path = path(&store, config, (&tenant, is_operator), by_command).await?;
-    let address = asked.url.unwrap_or_else(|| url_of(config, config.server.listen));
+    let address = asked.url.or_else(|| noted_url(config));
+    let address = address.unwrap_or_else(|| url_of(config, config.server.listen));
     say!("{}{path}", address.trim_end_matches('/'));
     Ok(())
 }
@@ -75,6 +79,58 @@ pub(crate) async fn invitation(
     let path = path(store, config, (&default_tenant(store).await?, true), at_start).await?;
     let more = format!("(signs in once, within {minutes} min; {another} prints another)");
     Ok(Some(format!("Open: {url}{path}\n{more}")))
+}
+
+/// Where a server says how it is reached, and on which database it runs, for as long as it does: flags and port 0 have it
+/// listen elsewhere than the configuration says.
+fn note_file(config: &Config) -> PathBuf {
+    config.store.data_dir.join("address")
+}
+
+/// What a server has said there; taken back when it is dropped.
+pub(crate) struct AddressNote {
+    file: PathBuf,
+    text: String,
+}
+
+impl Drop for AddressNote {
+    fn drop(&mut self) {
+        // Another server of the folder may have said more since.
+        if std::fs::read_to_string(&self.file).is_ok_and(|text| text == self.text)
+            && let Err(error) = std::fs::remove_file(&self.file)
+        {
+            tracing::debug!(%error, "the note of the server's address stays");
+        }
+    }
+}
+
+/// Says where a server listens. Where that cannot be written, links lead to the address of the configuration.
+pub(crate) fn note_address(config: &Config, address: SocketAddr) -> Option<AddressNote> {
+    let database = Store::shown(&config.store.url()).ok()?;
+    let (file, text) = (note_file(config), format!("{}\n{database}\n", url_of(config, address)));
+    match std::fs::write(&file, &text) {
+        Ok(()) => Some(AddressNote { file, text }),
+        Err(error) => {
+            tracing::debug!(%error, "the server's address is not noted");
+            None
+        }
+    }
+}
+
+/// Time for a server of this machine to take a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// The address of a server of the data folder that runs on this database.
+fn noted_url(config: &Config) -> Option<String> {
+    let text = std::fs::read_to_string(note_file(config)).ok()?;
+    let (url, database) = text.trim_end().split_once('\n')?;
+    let address: SocketAddr = url.split_once("://")?.1.parse().ok()?;
+    if Store::shown(&config.store.url()).ok()? != database {
+        return None;
+    }
+    // One that was killed leaves its note.
+    TcpStream::connect_timeout(&address, CONNECT_MAX).ok()?;
+    Some(url.to_owned())
 }
 
 /// Makes a link, once that stands in the audit log as `entry` has it; what stands behind the server's address in it.

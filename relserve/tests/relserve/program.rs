@@ -140,6 +140,38 @@ fn without_a_terminal_the_first_key_goes_to_a_file_of_its_owner() {
 }
 
 #[test]
+fn a_start_waits_for_its_database_and_a_signal_ends_the_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // A proxy whose Postgres is not up: it takes connections and ends them.
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let database = format!("postgres://relserve:secret@{address}/relserve");
+    let mut command = serve(folder.path());
+    command.args(["--database", &database]).env_remove("RELSERVE_LOG");
+    let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut said = Vec::new();
+    let waits = log.any(|line| {
+        said.push(line);
+        said.last().is_some_and(|line| line.contains("waiting for the database"))
+    });
+    assert!(waits && !said.concat().contains("secret"), "{said:?}");
+    assert_eq!(terminate(server).code(), Some(0), "{said:?}");
+    // Until then it can write there.
+    drop(log);
+
+    let config = folder.path().join("hasty.toml");
+    std::fs::write(&config, "[store]\nstart_wait_s = 0\n").unwrap();
+    let mut command = serve(folder.path());
+    command.args(["--database", &database, "--config"]).arg(&config);
+    let ended = command.output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("the store is away") && !said.contains("waiting"), "{said}");
+}
+
+#[test]
 fn a_first_start_shows_a_key_once_and_sigterm_ends_it_with_success() {
     let folder = tempfile::tempdir().unwrap();
     let keys = |said: &[String]| said.iter().filter(|line| line.starts_with("API key: rs-")).count();

@@ -79,6 +79,25 @@ async fn a_link_of_the_command_signs_in_to_the_running_server_once() {
 }
 
 #[test]
+fn a_link_leads_to_where_the_server_of_its_folder_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Program::start(folder.path(), "");
+    let address = |arguments: &[&str]| {
+        let output = relserve(folder.path(), &[&["sign-in"], arguments].concat());
+        let said = String::from_utf8(output.stdout).unwrap();
+        said.split_once("/#sign-in=").unwrap_or_else(|| panic!("no link: {said}")).0.to_owned()
+    };
+    assert_eq!(address(&[]), server.address, "a flag has chosen its port");
+    let other = format!("sqlite:{}", folder.path().join("other.db").display());
+    let of_configuration = "http://127.0.0.1:8080";
+    assert_eq!(address(&["--database", &other, "--yes"]), of_configuration, "it runs on another database");
+    server.terminate();
+    assert!(server.ended().success());
+    assert_eq!(address(&[]), of_configuration, "it listens no more");
+    assert!(!folder.path().join("address").exists());
+}
+
+#[test]
 fn a_server_whose_output_is_no_terminal_prints_no_link() {
     let folder = tempfile::tempdir().unwrap();
     let (mut server, said) = start(folder.path());

@@ -2,8 +2,9 @@
 //!
 //! Rows are let in by windows, so that a column of any length needs bounded memory and a `LIMIT` computes
 //! little more than it gives. Nothing moves unless the consumer asks: dropping the stream drops the open
-//! relQueries, which cancels what still runs. Where rows cannot run any more (a budget is spent, say), those that
-//! were sent before are answered and given out, up to the first without an answer; then comes the error.
+//! relQueries, which cancels what still runs. Where rows cannot run any more, of this operator or of one below (a budget
+//! is spent, say), those that were sent before are answered and given out, up to the first without an answer; then
+//! comes the error.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan as _;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -22,9 +23,10 @@ use super::order::ConditionOrder;
 use super::outer::Unmatched;
 use super::rows::Held;
 use super::{AiExec, RowProgram};
+use crate::budget::BudgetSpent;
 use crate::node::AiKind;
 use crate::query::Query;
-use crate::runner::{PromptOrder, RowAnswer};
+use crate::runner::{PromptOrder, RowAnswer, RunError};
 
 /// Batches that are held at most, decided or not.
 const BATCHES_MAX: usize = 16;
@@ -35,6 +37,8 @@ pub(super) struct RowFlow {
     schema: SchemaRef,
     input: SendableRecordBatchStream,
     is_input_over: bool,
+    /// Why no more input comes, where an operator below can run no more rows.
+    input_stopped: Option<DataFusionError>,
     batches: VecDeque<Held>,
     /// Rows that wait until there are as many as a window has: their prompts are ordered together.
     gathered: Vec<RecordBatch>,
@@ -70,6 +74,7 @@ impl RowFlow {
             schema: exec.schema(),
             input,
             is_input_over: false,
+            input_stopped: None,
             batches: VecDeque::new(),
             gathered: Vec::new(),
             unmatched,
@@ -101,7 +106,7 @@ impl RowFlow {
                 return Ok(None);
             }
             if self.is_input_over && self.batches.is_empty() {
-                return self.given_back();
+                return self.input_stopped.take().map_or_else(|| self.given_back(), Err);
             }
             if self.asked.is_stopped() && self.asked.is_waiting() {
                 let answer = self.asked.answer().await;
@@ -173,11 +178,16 @@ impl RowFlow {
     }
 
     fn arrived(&mut self, batch: Option<Result<RecordBatch>>) -> Result<()> {
-        match batch.transpose()? {
-            Some(batch) => {
+        match batch {
+            Some(Ok(batch)) => {
                 self.asked.progress().rows.add(batch.num_rows());
                 self.gathered.push(batch);
             }
+            // What came before is paid for: it is answered and given out first.
+            Some(Err(error)) if BudgetSpent::of(&error).is_some() || RunError::is_root_of(&error) => {
+                (self.input_stopped, self.is_input_over) = (Some(error), true);
+            }
+            Some(Err(error)) => return Err(error),
             None => self.is_input_over = true,
         }
         let rows: usize = self.gathered.iter().map(RecordBatch::num_rows).sum();

@@ -206,7 +206,9 @@ impl Backend {
                 while let Some(batch) = running.stream.next().await {
                     batch?;
                 }
-                Ok(Outcome::Changed { tag: tag.to_owned(), query: running.query })
+                // `SET .. TO DEFAULT` resets too, and is told as it was written.
+                let tag = if tag == "RESET" { first_word(text) } else { tag.to_owned() };
+                Ok(Outcome::Changed { tag, query: running.query })
             }
             (None, _) => {
                 let is_explain = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));

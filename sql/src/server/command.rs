@@ -385,10 +385,7 @@ fn set_command(set: Set) -> Result<SessionCommand, SqlError> {
 
 /// A setting's value as text; `None` for DEFAULT.
 fn setting(values: &[Expr]) -> Result<Option<String>, SqlError> {
-    if let [Expr::Identifier(name)] = values
-        && name.quote_style.is_none()
-        && name.value.eq_ignore_ascii_case("default")
-    {
+    if crate::settings::is_default(values) {
         return Ok(None);
     }
     let values = values.iter().map(setting_text).collect::<Result<Vec<_>, _>>()?;

@@ -101,7 +101,7 @@ async fn greet<S: AsyncRead + AsyncWrite>(
         return Err(error.with_hint("Connect with sslmode=require.").into());
     }
     let account = startup::authenticate(server, parameters, peer, is_encrypted, input, output).await?;
-    let session = server.accounts.session(&account).await.map_err(startup::unavailable)?;
+    let mut session = server.accounts.session(&account).await.map_err(startup::unavailable)?;
     let cancel = server.cancels.register()?;
     let mut settings = Settings::new(&parameters.user);
     for (name, value) in &parameters.settings {
@@ -113,6 +113,7 @@ async fn greet<S: AsyncRead + AsyncWrite>(
         set.map_err(|error| SqlError { is_fatal: true, ..error })?;
     }
     settings.keep_as_initial();
+    session.keep_as_initial();
     let settings = Arc::new(Mutex::new(settings));
     let (user, database) = (&parameters.user, &parameters.database);
     catalog::install(session.context(), user, database, cancel.key.pid, &settings)?;

@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use datafusion::arrow::array::timezone::Tz;
-
 use super::error::{SqlError, code};
+use crate::time_zone::time_zone;
 
 /// The version of Postgres whose behaviour clients may expect.
 pub(super) const SERVER_VERSION: &str = "16.6";
@@ -264,26 +263,6 @@ fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// A time zone by its name, or by hours: `+02`, and with the other sign `GMT-2`, as POSIX counts them.
-fn time_zone(text: &str) -> Option<String> {
-    let text = text.trim();
-    let is_known = |zone: &str| zone.parse::<Tz>().is_ok();
-    if is_known(text) {
-        return Some(text.to_owned());
-    }
-    let upper = text.to_ascii_uppercase();
-    if ["UTC", "GMT", "Z", "ZULU"].contains(&upper.as_str()) {
-        return Some("UTC".to_owned());
-    }
-    let posix = upper.strip_prefix("GMT").or_else(|| upper.strip_prefix("UTC"));
-    let (hours, minutes) = posix.unwrap_or(&upper).split_once(':').unwrap_or((posix.unwrap_or(&upper), "0"));
-    let hours: i32 = hours.parse().ok()?;
-    let minutes: u32 = minutes.parse().ok()?;
-    let is_west = (hours < 0) != posix.is_some();
-    let zone = format!("{}{:02}:{minutes:02}", if is_west { '-' } else { '+' }, hours.abs());
-    is_known(&zone).then_some(zone)
-}
-
 /// A span of time as Postgres writes it: milliseconds, or a number with a unit.
 fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -304,20 +283,6 @@ fn duration(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn time_zones_have_names_or_hours() {
-        for (text, zone) in [
-            ("Europe/Berlin", Some("Europe/Berlin")),
-            ("utc", Some("UTC")),
-            ("-8", Some("-08:00")),
-            ("+05:30", Some("+05:30")),
-            ("GMT-2", Some("+02:00")),
-            ("nowhere", None),
-        ] {
-            assert_eq!(time_zone(text).as_deref(), zone, "{text}");
-        }
-    }
 
     #[test]
     fn spans_of_time_have_units() {

@@ -25,6 +25,14 @@ async fn settings_are_kept_shown_and_reset() {
         ("SET relserve.model = 'other'", "relserve.model", "other"),
         ("RESET relserve.model", "relserve.model", ""),
         ("RESET relserve.max_tokens", "relserve.max_tokens", "0"),
+        ("SET relserve.order = 'fields'", "relserve.order", "fields"),
+        ("SET relserve.order TO DEFAULT", "relserve.order", "rows"),
+        ("SET relserve.window_rows = 7", "relserve.window_rows", "7"),
+        ("SET relserve.window_rows = DEFAULT", "relserve.window_rows", "2000"),
+        ("SET relserve.cached_only = true", "relserve.cached_only", "true"),
+        ("SET relserve.cached_only TO default", "relserve.cached_only", "auto"),
+        ("SET relserve.model = 'other'", "relserve.model", "other"),
+        ("SET relserve.model TO DEFAULT", "relserve.model", ""),
         ("RESET extra_float_digits", "extra_float_digits", "1"),
         ("SET application_name TO DEFAULT", "application_name", ""),
         ("DISCARD ALL", "timezone", "UTC"),
@@ -44,6 +52,10 @@ async fn settings_are_kept_shown_and_reset() {
     assert_eq!(error(&client, "SET no_such_setting = 1").await.0, "42704");
     let (_, message) = error(&client, "SET relserve.model = 'gone'").await;
     assert!(message.contains("the model `gone` does not exist; served: `usual`, `other`"), "{message}");
+    let (_, message) = error(&client, "SET relserve.model = 'default'").await;
+    assert!(message.contains("the model `default` does not exist"), "a text is no word: {message}");
+    let (_, message) = error(&client, "SET relserve.model = ''").await;
+    assert!(message.contains("relserve.model must be the name of a model, not ``"), "{message}");
     assert_eq!(value(&client, "SELECT set_config('application_name', 'x', false)").await, "x");
     assert_eq!(value(&client, "SHOW application_name").await, "x");
     assert!(first_column(&client, "SHOW ALL").await.len() > 50);
@@ -52,6 +64,22 @@ async fn settings_are_kept_shown_and_reset() {
     client.simple_query("SET relserve.model = 'other'").await.unwrap();
     client.simple_query(reset).await.unwrap();
     assert_eq!(value(&client, "SHOW relserve.model").await, "");
+}
+
+#[tokio::test]
+async fn settings_of_ours_are_reset_to_what_the_connection_began_with() {
+    let server = Harness::open().await;
+    let mut config = server.config();
+    config.options("-c relserve.max_calls=5 -c relserve.order=exact");
+    let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    for reset in ["SET relserve.max_calls TO DEFAULT", "RESET relserve.max_calls", "RESET ALL"] {
+        client.simple_query("SET relserve.max_calls = 9").await.unwrap();
+        assert_eq!(value(&client, "SHOW relserve.max_calls").await, "9");
+        client.simple_query(reset).await.unwrap();
+        assert_eq!(value(&client, "SHOW relserve.max_calls").await, "5", "{reset}");
+        assert_eq!(value(&client, "SHOW relserve.order").await, "exact");
+    }
 }
 
 #[tokio::test]

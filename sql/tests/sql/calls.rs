@@ -348,6 +348,27 @@ async fn rows_that_a_budget_has_paid_for_are_given_before_its_error() {
 }
 
 #[tokio::test]
+async fn columns_that_are_paid_for_are_given_where_a_condition_below_them_is_refused() {
+    let model = Model::words(&[("blue", "yes")]);
+    let session = session(&model, &[]).await;
+    shown(&session, "SET relserve.max_calls = 12").await;
+    shown(&session, "SET relserve.window_rows = 4").await;
+    let text = "SELECT value, ai_if(prompt('so {0}', value)) AS b FROM generate_series(1, 40) \
+        WHERE ai_if(prompt('{0} {1}', value, CASE WHEN value % 2 = 0 THEN 'blue' ELSE 'red' END))";
+    let mut stream = session.query(text).await.expect("it begins").stream;
+    let mut rows = 0;
+    let error = loop {
+        match stream.next().await.expect("it ends with an error") {
+            Ok(batch) => rows += batch.num_rows(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("relserve.max_calls is 12"), "{error}");
+    // Two windows of conditions, and a column for each row that passed: the third window is refused.
+    assert_eq!((rows, model.asked().len()), (4, 12));
+}
+
+#[tokio::test]
 async fn a_scan_of_what_is_cached_computes_nothing() {
     let model = bright();
     let session = session(&model, &[REVIEWS]).await;
