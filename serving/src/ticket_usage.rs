@@ -7,7 +7,7 @@ use base::Time;
 use crate::account::BATCHES;
 use crate::budgets::BudgetAmount;
 use crate::relquery_state::charges::CountedBy;
-use crate::relquery_state::{RelQueryState, RowCharge, RowProgress};
+use crate::relquery_state::{RelQueryKind, RelQueryState, RowCharge, RowProgress};
 use crate::shared::Shared;
 
 impl Shared {
@@ -24,6 +24,9 @@ impl Shared {
         let mut state = relquery.read();
         let left = match state.counted_by(index) {
             CountedBy::Memory => {
+                if relquery.kind == RelQueryKind::Column {
+                    state.leave_finished(index, charge.spent.usage.output);
+                }
                 self.count_in_memory(charge);
                 None
             }
@@ -133,7 +136,7 @@ mod tests {
     use super::*;
     use crate::account::{Account, Spent};
     use crate::error::RequestError;
-    use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
+    use crate::relquery_state::{AnswerSource, Arrival, Status, Usage};
     use crate::results::Answer;
     use crate::shared::tests::without_loop;
 

@@ -186,9 +186,8 @@ impl Driver {
             let uncounted = RowCharge { account: target.account, ..uncounted };
             let row = (target.index, state(AnswerSource::Model));
             charge = self.shared.settle_run(&target.relquery, row, uncounted, now);
-            match charge {
-                Some(_) => ended.push(target),
-                None => target.relquery.leave_finished(target.index, output),
+            if charge.is_some() {
+                ended.push(target);
             }
         }
         if let (Some(uncounted), Some(first)) = (charge, ended.first()) {

@@ -28,26 +28,35 @@ impl State {
     pub fn is_let_go(&self) -> bool {
         self.left.is_all || self.status == Status::Completed
     }
+
+    /// A row of a column has run to its end, which nobody is told where the column is over.
+    pub(crate) fn leave_finished(&mut self, row: u32, output: TokenCount) {
+        if self.is_over() {
+            self.leave_call(row, true, Some(output));
+        }
+    }
+
+    fn leave_call(&mut self, row: u32, is_made: bool, output: Option<TokenCount>) {
+        let own = &self.rows[row as usize];
+        if own.state == RowProgress::Pending && (is_made || own.start.is_some()) {
+            self.left.calls.insert(row, output);
+        }
+    }
 }
 
 impl RelQueryState {
     /// A row of a column that is over ends without it, having put out so much. `is_made`: its call is made, though it may
     /// not have begun here: something outside has it.
     pub(crate) fn leave_call(&self, row: u32, is_made: bool, output: Option<TokenCount>) {
-        if self.kind != RelQueryKind::Column {
-            return;
-        }
-        let mut state = self.read();
-        let own = &state.rows[row as usize];
-        if own.state == RowProgress::Pending && (is_made || own.start.is_some()) {
-            state.left.calls.insert(row, output);
+        if self.kind == RelQueryKind::Column {
+            self.read().leave_call(row, is_made, output);
         }
     }
 
-    /// A row has run to its end, which nobody is told where the column is over.
+    /// A row has run to its end, which nobody is told where it is of a column that is over.
     pub(crate) fn leave_finished(&self, row: u32, output: TokenCount) {
-        if self.kind == RelQueryKind::Column && self.read().is_over() {
-            self.leave_call(row, true, Some(output));
+        if self.kind == RelQueryKind::Column {
+            self.read().leave_finished(row, output);
         }
     }
 

@@ -29,6 +29,7 @@ pub(super) async fn keep(app: &Arc<App>, batch: &mut Batch, stop: Stop, used: Ve
     let mut tokens = batch.summary.called_off;
     used.iter().for_each(|lines| tokens = tokens.plus(lines.tokens().into()));
     let summary = Summary { called_off: tokens, ..batch.summary.clone() };
+    let mut may_be_kept = false;
     loop {
         let day = app.runtime.shared.unix_now().day();
         let rows: Vec<UsageRow> = used.iter().map(|lines| lines.row(batch.tenant, day)).collect();
@@ -40,15 +41,17 @@ pub(super) async fn keep(app: &Arc<App>, batch: &mut Batch, stop: Stop, used: Ve
             }
             Err(store::Error::Missing(what)) => {
                 tracing::warn!(batch = batch.id, "a batch has no {what} any more: it is another's to end");
-                used.into_iter().for_each(LineUsage::counted);
+                // A try before may have been kept all the same: memory would count it twice.
+                let end = if may_be_kept { LineUsage::left } else { LineUsage::counted };
+                used.into_iter().for_each(end);
                 return Stop::Left;
             }
             Err(error) => {
                 tracing::warn!(%error, batch = batch.id, "what was called off of a batch is not written yet");
+                may_be_kept = true;
             }
         }
         if app.runtime.is_draining() {
-            // The last try may have been kept all the same: memory would count it twice.
             used.into_iter().for_each(LineUsage::left);
             return Stop::Left;
         }
