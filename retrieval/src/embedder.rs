@@ -112,7 +112,7 @@ impl Embedder {
     }
 
     /// The vectors of texts, in their order. `stop` is asked between batches; where it says so,
-    /// [`Error::Stopped`].
+    /// [`Error::Stopped`], which says what was computed.
     pub fn embed(&self, texts: &[&str], stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Embedding>, Error> {
         self.embed_tokenized(self.tokenize(texts, stop)?, stop)
     }
@@ -123,7 +123,10 @@ impl Embedder {
         texts: &[&str],
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<TokenizedTexts, Error> {
-        let ids = |text: &&str| if stop() { Err(Error::Stopped) } else { self.tokens.ids(text) };
+        let ids = |text: &&str| match stop() {
+            true => Err(Error::Stopped { texts: 0, tokens: 0 }),
+            false => self.tokens.ids(text),
+        };
         texts.iter().map(ids).collect::<Result<_, _>>().map(TokenizedTexts)
     }
 
@@ -141,15 +144,18 @@ impl Embedder {
         order.sort_by_key(|text| ids[*text].ids.len());
         let mut vectors: Vec<Option<Vec<f32>>> = vec![None; ids.len()];
         let mut rest = order.as_slice();
+        let (mut texts, mut tokens) = (0, 0);
         while !rest.is_empty() {
             if stop() {
-                return Err(Error::Stopped);
+                return Err(Error::Stopped { texts, tokens });
             }
             let (batch, later) = rest.split_at(batch_of(rest, &ids));
             let rows: Vec<&[u32]> = batch.iter().map(|text| ids[*text].ids.as_slice()).collect();
             for (text, vector) in batch.iter().zip(self.forward(&rows)?) {
                 vectors[*text] = Some(unit(vector).ok_or(Error::Unsound { text: *text })?);
             }
+            texts += batch.len() as u64;
+            tokens += batch.iter().map(|text| ids[*text].ids.len() as u64).sum::<u64>();
             rest = later;
         }
         let embedding = |(vector, ids): (Option<Vec<f32>>, Ids)| Embedding {

@@ -38,7 +38,12 @@ pub enum Error {
     },
     /// The caller wanted no more.
     #[error("stopped")]
-    Stopped,
+    Stopped {
+        /// Texts whose vectors were computed by then.
+        texts: u64,
+        /// Their tokens.
+        tokens: u64,
+    },
     /// The model's arithmetic failed.
     #[error("the embedding model failed: {0}")]
     Model(String),

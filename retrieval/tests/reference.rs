@@ -114,7 +114,25 @@ fn embedding_ends_between_batches_when_told() {
     let asked = std::sync::atomic::AtomicUsize::new(0);
     let texts = ["river bank"; 40];
     let stop = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= 40;
-    assert!(matches!(embedder.embed(&texts, &stop), Err(Error::Stopped)));
+    assert!(matches!(embedder.embed(&texts, &stop), Err(Error::Stopped { texts: 0, tokens: 0 })));
+}
+
+#[test]
+fn who_stops_between_batches_is_told_what_was_computed() {
+    let embedder = load(folder(&Synthetic::tiny(&WORDS, 3)).path()).unwrap();
+    // A batch has 2,048 tokens at most.
+    let texts = ["river bank"; 1_500];
+    let each = embedder.embed(&texts[..1], &|| false).unwrap()[0].tokens as u64;
+    let batch = 2_048 / each;
+    for batches in [0, 1, 2] {
+        let asked = std::sync::atomic::AtomicU64::new(0);
+        let stop = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= batches;
+        let tokenized = embedder.tokenize(&texts, &|| false).unwrap();
+        let Err(Error::Stopped { texts, tokens }) = embedder.embed_tokenized(tokenized, &stop) else {
+            panic!("it was told to stop")
+        };
+        assert_eq!((texts, tokens), (batches * batch, batches * batch * each));
+    }
 }
 
 #[test]
@@ -127,7 +145,7 @@ fn what_texts_take_is_known_before_they_are_embedded() {
     tokenized.append(embedder.tokenize(&texts[1..], &|| false).unwrap());
     assert_eq!(tokenized.tokens(), tokens as u64, "the last one is cut");
     assert_eq!(embedder.embed_tokenized(tokenized, &|| false).unwrap(), expected);
-    assert!(matches!(embedder.tokenize(&texts, &|| true), Err(Error::Stopped)));
+    assert!(matches!(embedder.tokenize(&texts, &|| true), Err(Error::Stopped { .. })));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use scheduler::Usage;
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// The route of batches. What their rows use is recorded with the lines, by who records these, so that a kill separates
-/// neither from the other; until then it is withheld here. What rows used that were called off is in a sum here: nobody
-/// records them.
+/// neither from the other, and what rows used that were called off with their batch is recorded with what is said of that;
+/// until then it is withheld here.
 pub const BATCHES: &str = "batches";
 
 /// What a sum is for.

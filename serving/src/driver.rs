@@ -41,7 +41,10 @@ type RowKey = (RelQueryId, u32);
 struct AnswerTarget {
     relquery: Arc<RelQueryState>,
     index: u32,
+    /// Of the first that still waits: the model. That one pays for the row.
     source: AnswerSource,
+    /// Where what the row used is counted, if this one pays for it.
+    account: Account,
 }
 
 /// A row in flight.

@@ -71,7 +71,7 @@ pub struct AnswerRow {
     pub prompt: Vec<Arc<[PromptToken]>>,
     /// How likely its output was among all that its constraint allowed, where that is known.
     pub probability: Option<f64>,
-    /// When its prefill began; of rows that ran themselves, or that joined one before it began.
+    /// When its prefill began; of rows that ran themselves, that joined one before it began, or that one went on for.
     pub start: Option<RowStart>,
     /// When it finished or failed.
     pub ended: Option<Time>,

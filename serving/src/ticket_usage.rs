@@ -4,9 +4,10 @@
 
 use base::Time;
 
+use crate::account::BATCHES;
 use crate::budgets::BudgetAmount;
 use crate::relquery_state::charges::CountedBy;
-use crate::relquery_state::{RelQueryState, RowCharge, RowProgress};
+use crate::relquery_state::{RelQueryKind, RelQueryState, RowCharge, RowProgress};
 use crate::shared::Shared;
 
 impl Shared {
@@ -23,6 +24,9 @@ impl Shared {
         let mut state = relquery.read();
         let left = match state.counted_by(index) {
             CountedBy::Memory => {
+                if relquery.kind == RelQueryKind::Column {
+                    state.leave_finished(index, charge.spent.usage.output);
+                }
                 self.count_in_memory(charge);
                 None
             }
@@ -38,11 +42,25 @@ impl Shared {
         left
     }
 
-    /// Counts what a row used that no store counts: it has ended without a ticket and a batch, or was called off.
+    /// Counts what a row used that no store counts: it has ended without a ticket and a batch, or was called off and is no
+    /// line's.
     pub(crate) fn count_in_memory(&self, charge: RowCharge) {
         self.accounts.add(charge.account, charge.spent);
         self.budgets.charge(charge.account.tenant, amount(&charge));
         self.write_answer(charge);
+    }
+
+    /// Counts what a row used that its relQuery has ended without: with its batch, where it is a line's and somebody will
+    /// record that; else in memory.
+    pub(crate) fn count_left(&self, relquery: &RelQueryState, index: u32, charge: RowCharge) {
+        // Held over both: who takes what a batch called off finds it, or has said before that nobody records it.
+        let mut state = relquery.read();
+        if charge.account.route != BATCHES || !state.is_recorded() {
+            return self.count_in_memory(charge);
+        }
+        self.budgets.charge(charge.account.tenant, amount(&charge));
+        self.accounts.withhold(charge.account, &charge.spent);
+        state.keep_charge(index, charge);
     }
 
     /// So many more rows of a ticket are in the store, and what they used is counted there.
@@ -116,9 +134,9 @@ mod tests {
     use store::{Computed, TenantLimits};
 
     use super::*;
-    use crate::account::{Account, BATCHES, Spent};
+    use crate::account::{Account, Spent};
     use crate::error::RequestError;
-    use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
+    use crate::relquery_state::{AnswerSource, Arrival, Status, Usage};
     use crate::results::Answer;
     use crate::shared::tests::without_loop;
 
@@ -283,6 +301,36 @@ mod tests {
         let (shared, other) = begun(1);
         assert_eq!(end_row_of(batches, &shared, &other, 0), None);
         assert_eq!(sums(&shared), (1, 10, 10), "no line has it any more");
+    }
+
+    #[test]
+    fn what_a_batch_called_off_is_counted_with_it_or_in_memory_where_nobody_records_it() {
+        let batches = Account { route: BATCHES, ..ACCOUNT };
+        let sums = |shared: &Shared| {
+            let budget = shared.budgets.status(TENANT).day;
+            (shared.accounts.of(batches).rows, shared.accounts.unwritten_tokens(batches), budget.tokens)
+        };
+        let (shared, line) = begun(2);
+        line.withhold();
+        line.end(Status::Cancelled, Time(2));
+        let late = end_row_of(batches, &shared, &line, 0).expect("its line was called off");
+        shared.count_left(&line, 0, late.clone());
+        assert_eq!(sums(&shared), (0, 10, 10), "budgets hold it until the batch is written");
+        let taken = line.read().take_charges(0..2);
+        assert_eq!(taken, (vec![late.clone()], vec![]), "it was used, though its row has no answer");
+        shared.recorded_charges(taken.0);
+        read_store(&shared, 10);
+        assert_eq!(sums(&shared), (0, 0, 10), "once");
+        shared.without_ticket(&line);
+        shared.count_left(&line, 1, late);
+        assert_eq!(sums(&shared), (1, 10, 20), "the server ends, and nobody waits any more");
+        // Of another route nobody records what was called off, whether it has a ticket or not.
+        let (shared, ticket) = begun(1);
+        ticket.withhold();
+        ticket.end(Status::Cancelled, Time(2));
+        let left = end_row_of(ACCOUNT, &shared, &ticket, 0).expect("its ticket is over");
+        shared.count_left(&ticket, 0, left);
+        assert_eq!(counted(&shared), (1, 10, 10, 1));
     }
 
     #[test]

@@ -103,16 +103,30 @@ impl Store {
         Ok(self.changed(query).await? > 0)
     }
 
-    /// Keeps what is said of a batch that goes on.
-    pub async fn note_batch(&self, id: &str, holder: &str, summary: &str) -> Result<(), Error> {
+    /// Keeps what is said of a batch that goes on, and counts `usage` with that: once, however often the same is sent. What
+    /// is said must tell it from what was said before.
+    pub async fn note_batch(
+        &self,
+        id: &str,
+        holder: &str,
+        summary: &str,
+        usage: &[UsageRow],
+    ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             check_holder(&mut tx, id, holder).await?;
-            sqlx::query("UPDATE tickets SET summary = $1 WHERE id = $2 AND state = 'running'")
-                .bind(summary)
-                .bind(id)
-                .execute(&mut *tx)
-                .await?;
+            let noted = sqlx::query(
+                "UPDATE tickets SET summary = $1 WHERE id = $2 AND state = 'running' \
+                 AND (summary IS NULL OR summary <> $1)",
+            )
+            .bind(summary)
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
+            if noted.rows_affected() > 0 && !usage.is_empty() {
+                self.wait_for_writers(&mut tx, Lock::Usage).await?;
+                usage::add(&mut tx, usage).await?;
+            }
             tx.commit().await?;
             Ok(())
         })

@@ -5,6 +5,7 @@
 //! bounded number of them with the scheduler, and records each row as it ends, once, by its line's number. A
 //! gateway that takes a batch over goes on behind what is recorded. Must not know HTTP.
 
+mod called_off;
 mod ends;
 mod finish;
 pub mod lines;
@@ -25,7 +26,9 @@ use serving::error::{RequestError, internal};
 use serving::relquery_state::Usage;
 use serving::traces::{KeptOrigin, Origin};
 use sha2::{Digest as _, Sha256};
-use store::{BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis};
+use store::{
+    BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis, UsageRow,
+};
 
 use crate::services::takes::{self, TakeUp};
 use crate::services::{files, tickets};
@@ -89,7 +92,7 @@ pub struct Summary {
     pub failed: u64,
     /// Tokens of the answers and of what was called off, at the end.
     pub tokens: Option<AnswerTokens>,
-    /// Of them, those of rows that were called off, or whose lines were: no answer tells of these.
+    /// Of them, those of lines that were called off with it so far: no line tells of these. Usage has them since this has.
     pub called_off: AnswerTokens,
     /// When the first could run.
     pub in_progress_at: Option<UnixMillis>,
@@ -354,10 +357,10 @@ pub async fn resume(app: &Arc<App>, lease: &Lease) {
     }
 }
 
-/// Writes down how far it is.
-async fn note(app: &App, batch: &Batch) -> Result<(), Error> {
-    let summary = serde_json::to_string(&batch.summary).expect("a summary is plain data");
-    app.runtime.store.note_batch(&batch.id, &app.config.store.node, &summary).await
+/// Writes down how far a batch is, and what was used besides.
+async fn note(app: &App, id: &str, summary: &Summary, used: &[UsageRow]) -> Result<(), Error> {
+    let summary = serde_json::to_string(summary).expect("a summary is plain data");
+    app.runtime.store.note_batch(id, &app.config.store.node, &summary, used).await
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{ServiceClass, TokenId, WorkItem};
+use base::{Millis, ServiceClass, TokenId, WorkItem};
 use gateway::wire::relquery::public_id;
 use serde_json::{Value, json};
 use serving::caller::{Caller, WeightedTenant};
@@ -11,7 +11,7 @@ use serving::intake::{PendingRow, TemplateRows};
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 use serving::usage_writer;
-use store::DEFAULT_TENANT;
+use store::{DEFAULT_TENANT, Used};
 use tokio::net::TcpStream;
 
 use crate::background;
@@ -22,6 +22,7 @@ use crate::common::words::{table, until_up};
 use crate::common::{
     Parties, Server, config, lasting_store, model, serve, serve_fleet, serve_on, serve_parties, serve_with,
 };
+use crate::embeddings::embedding;
 
 /// Steps that run before something is called off: each gives a row a token.
 const STEPS: u64 = 5;
@@ -46,6 +47,14 @@ async fn usage(server: &Server) -> [u64; 4] {
     let sums = usage["data"].as_array().unwrap();
     let sum = |name: &str| sums.iter().map(|sum| sum[name].as_u64().unwrap()).sum::<u64>();
     ["requests", "rows", "prompt_tokens", "completion_tokens"].map(sum)
+}
+
+/// What the store has of that now.
+async fn stored_usage(server: &Server) -> [u64; 4] {
+    let sums = server.running.app.runtime.store.usage(None, 0..=u64::MAX).await.unwrap();
+    let mut all = Used::default();
+    sums.iter().for_each(|sum| all += sum.used);
+    [all.requests, all.rows, all.prompt.0, all.output.0]
 }
 
 /// What the metrics have of the tenant and of all: rows of the tenant, and tokens of prompts and of outputs.
@@ -180,7 +189,10 @@ async fn a_response_in_the_background_that_is_called_off_is_counted_with_what_it
 #[actix_web::test]
 async fn a_batch_that_is_called_off_counts_what_its_unfinished_line_had_used() {
     let (_dir, store) = lasting_store().await;
-    let server = serve_on(config(), model(), store).await;
+    let mut config = config();
+    // Nothing is stored but with the batch.
+    config.store.flush_ms = Millis(20_000);
+    let server = serve_on(config, model(), store).await;
     // Of the line's two rows the first ends.
     let prompts = json!({"prompt": ["Say a", long()], "max_tokens": 200, "temperature": 0});
     let file = upload(&server.client, &line("two", prompts)).await;
@@ -195,7 +207,9 @@ async fn a_batch_that_is_called_off_counts_what_its_unfinished_line_had_used() {
     let id = list["data"][0]["id"].as_str().unwrap();
     let batch = until_over(&server.client, id).await;
     assert_eq!(batch["status"], "cancelled");
-    let [requests, rows, prompt, output] = usage(&server).await;
+    let stored = stored_usage(&server).await;
+    assert_eq!(stored, usage(&server).await, "with the batch, and once");
+    let [requests, rows, prompt, output] = stored;
     assert_eq!((requests, rows, prompt), (1, 2, server.gate.computed()));
     let told = &batch["usage"];
     assert_eq!((&told["input_tokens"], &told["output_tokens"]), (&json!(prompt), &json!(output)), "{batch}");
@@ -314,6 +328,38 @@ async fn a_tenant_that_hangs_up_each_time_has_spent_its_budget_in_the_end() {
     }
     let refused = server.client.post("/v1/completions", &body(4)).await;
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (429, &json!("budget_spent")));
+}
+
+#[actix_web::test]
+async fn texts_whose_client_leaves_are_counted_as_far_as_they_were_embedded() {
+    let (_folder, config) = embedding();
+    let Parties { server, operators, .. } = serve_parties(config).await;
+    let limits = json!({"limits": {"day_tokens": 1_000_000_000}});
+    assert_eq!(operators.post("/v1/tenants/default", &limits).await.status, 200);
+    let text = "fish ".repeat(50);
+    let one = server.client.post("/v1/embeddings", &json!({"input": text})).await.json();
+    let each = one["usage"]["prompt_tokens"].as_u64().unwrap();
+    let set_aside = |server: &Server| {
+        server.running.app.runtime.shared.budgets.status(DEFAULT_TENANT).reserved.tokens > 0
+    };
+    let many = json!({"input": vec![text; 4_000]});
+    let mut counted = usage(&server).await;
+    assert_eq!(counted, [1, 1, each, 0]);
+    // They are computed some forty at a time. Who leaves before the first of them pays for nothing: then once more.
+    for _ in 0..50 {
+        if counted[1] > 1 {
+            break;
+        }
+        let connection = server.client.begin("/v1/embeddings", &many).await;
+        server.until("they are being embedded", set_aside).await;
+        drop(connection);
+        server.until("that ends", |server| !set_aside(server)).await;
+        counted = usage(&server).await;
+    }
+    let [requests, rows, prompt, output] = counted;
+    assert!(requests == 2 && rows > 1, "{requests} requests, {rows} texts");
+    assert_eq!((prompt, output), (each * rows, 0));
+    assert_eq!(server.metric("relserve_embedded_texts_total") as u64, rows);
 }
 
 #[actix_web::test]

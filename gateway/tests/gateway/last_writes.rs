@@ -89,7 +89,7 @@ async fn make(client: &Client, file: &str) -> Reply {
 }
 
 fn is_over(batch: &Value) -> bool {
-    batch["status"] == "completed"
+    batch["status"] == "completed" || batch["status"] == "cancelled"
 }
 
 /// Whether the batch was over before the server had done so many writes. It was not: the server stands still.
@@ -99,11 +99,16 @@ async fn ends_within(server: &Server, database: &Database, file: &str) -> bool {
         return false;
     }
     let path = format!("/v1/batches/{}", made.json()["id"].as_str().unwrap());
+    is_over_within(server, database, &path).await
+}
+
+/// The same of one that was made before.
+async fn is_over_within(server: &Server, database: &Database, path: &str) -> bool {
     let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
     seen_in_time("it ends or its last write is done", async {
         loop {
             looks.tick().await;
-            if is_over(&server.client.get(&path).await.json()) {
+            if is_over(&server.client.get(path).await.json()) {
                 return true;
             }
             if database.is_spent().await {
@@ -153,20 +158,76 @@ async fn survives(most: usize) -> bool {
     is_over
 }
 
-// Case 39.
-#[actix_web::test]
-async fn whichever_write_is_a_servers_last_its_batch_ends_with_each_line_once() {
+/// A batch that is called off midway, and whose server's last write from then on is of this number; whether it was over by
+/// then. Whatever was written, what the batch tells in the end is what is counted.
+async fn counts_what_it_tells(most: usize) -> bool {
+    const STEPS: u64 = 5;
+    let (folder, store) = lasting_store().await;
+    let database = Database::open(folder.path()).await;
+    let first = serve_on(hasty(), model(), store.clone()).await;
+    let key = first.client.key.clone().unwrap();
+    first.gate.shut();
+    // Of the line's two rows the first ends.
+    let prompts = json!(["Say a", format!("Repeat: {}", "x".repeat(100))]);
+    let text = line("two", json!({"prompt": prompts, "max_tokens": 200, "temperature": 0}));
+    let file = upload(&first.client, &text).await;
+    let made = make(&first.client, &file).await.json();
+    let path = format!("/v1/batches/{}", made["id"].as_str().unwrap());
+    first.gate.allow(STEPS);
+    first.until("a step more waits", |server| server.gate.passed() == STEPS + 1).await;
+    database.allow(most).await;
+    // Where that is not written any more, the batch goes on.
+    if first.client.post(&format!("{path}/cancel"), &json!({})).await.status == 200 {
+        let is_off = |server: &Server| server.running.app.runtime.registry.running().is_empty();
+        first.until("its rows are called off", is_off).await;
+    }
+    first.gate.release();
+    let is_over = is_over_within(&first, &database, &path).await;
+    first.running.drain(std::future::ready(())).await;
+    database.release().await;
+    store.close().await;
+    let url = format!("sqlite://{}", folder.path().join("test.db").display());
+    let second = serve_on(hasty(), model(), Store::open(&url).await.unwrap()).await;
+    let client = second.client.with_key(&key);
+    let batch = until_over(&client, made["id"].as_str().unwrap()).await;
+    let usage = client.get("/v1/usage").await.json();
+    let sums = usage["data"].as_array().unwrap();
+    let counted = |name: &str| {
+        let of_batches = sums.iter().filter(|sum| sum["route"] == "batches");
+        of_batches.map(|sum| sum[name].as_u64().unwrap()).sum::<u64>()
+    };
+    let told = ["input_tokens", "output_tokens"].map(|name| batch["usage"][name].as_u64().unwrap());
+    let counted = ["prompt_tokens", "completion_tokens"].map(counted);
+    assert_eq!(told, counted, "after {most} writes: {batch}");
+    assert!(!is_over || batch["status"] == "cancelled" && told[1] >= STEPS, "after {most} writes: {batch}");
+    is_over
+}
+
+/// Tries one write after the other as a server's last, until all is done within them; how many that is.
+async fn each_as_the_last<F: Future<Output = bool>>(try_one: impl Fn(usize) -> F) -> usize {
     // Most of one's time is waiting.
     const AT_ONCE: usize = 16;
     let mut tried = 0;
     loop {
-        let are_over = join_all((tried..tried + AT_ONCE).map(survives)).await;
+        let are_over = join_all((tried..tried + AT_ONCE).map(&try_one)).await;
         if let Some(most) = are_over.iter().position(|is_over| *is_over) {
-            tried += most;
-            break;
+            return tried + most;
         }
         tried += AT_ONCE;
-        assert!(tried < 1_000, "a batch of {LINES} lines takes no end of writes");
+        assert!(tried < 1_000, "a small batch takes no end of writes");
     }
+}
+
+// Case 39.
+#[actix_web::test]
+async fn whichever_write_is_a_servers_last_its_batch_ends_with_each_line_once() {
+    let tried = each_as_the_last(survives).await;
     assert!(tried > 2 * LINES, "a line and its usage are two writes at least: {tried}");
+}
+
+// Case 39.
+#[actix_web::test]
+async fn whichever_write_is_a_servers_last_a_batch_that_is_called_off_tells_what_is_counted() {
+    let tried = each_as_the_last(counts_what_it_tells).await;
+    assert!(tried > 3, "the call, what was used, and the end: {tried}");
 }

@@ -245,6 +245,40 @@ async fn a_call_that_goes_on_for_another_statement_counts_though_the_one_that_as
 }
 
 #[actix_web::test]
+async fn calls_that_began_count_once_though_all_statements_that_asked_for_them_have_left() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let mut config = day_of(6);
+    // What calls did not take is told once, as the server ends.
+    config.store.flush_ms = Millis(20_000);
+    let server = serve_on(config, model(), store.clone()).await;
+    let day = today(&server);
+    server.gate.shut();
+    server.gate.allow(BEGUN);
+    let mut first = server.client.begin("/v1/sql", &json!({ "query": LONG })).await;
+    read_until(&mut first, "\r\n\r\n").await;
+    server.until("all have begun", |server| server.gate.passed() == BEGUN + 1).await;
+    let mut second = server.client.begin("/v1/sql", &json!({ "query": LONG })).await;
+    read_until(&mut second, "\r\n\r\n").await;
+    let most = store.spending(DEFAULT_TENANT, day).await.unwrap();
+    assert_eq!(most.calls, 6, "set aside for both");
+    server.gate.allow(1);
+    server.until("the second joins", |server| server.metric("relserve_rows_shared_total") == 3.0).await;
+    drop(first);
+    server.until("it is noticed", |server| server.metric("relserve_disconnects_total") == 1.0).await;
+    server.gate.allow(1);
+    server.until("the calls go on", |server| server.gate.passed() == BEGUN + 3).await;
+    drop(second);
+    server.until("it is noticed", |server| server.metric("relserve_disconnects_total") == 2.0).await;
+    server.gate.release();
+    server.until_free().await;
+    let computed = server.gate.computed();
+    server.running.drain(std::future::pending()).await;
+    let spent = store.spending(DEFAULT_TENANT, day).await.unwrap();
+    assert_eq!(spent.calls, 3, "each was made once");
+    assert!(spent.tokens >= computed && 2 * spent.tokens < most.tokens, "{spent:?} of {most:?}");
+}
+
+#[actix_web::test]
 async fn calls_that_were_made_count_though_their_ticket_is_deleted() {
     let server = serve_with(day_of(3), model()).await;
     let store = &server.running.app.runtime.store;

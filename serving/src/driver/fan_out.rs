@@ -163,58 +163,59 @@ impl Driver {
     }
 
     /// Tells all who wait for a row how it ended, and gives its room back: whoever sees the room free can
-    /// read the answer. What the row used is counted once, with the first of them that still runs.
+    /// read the answer. What the row used is counted once, with the first of them that still runs, who is told that it was
+    /// computed.
     fn settle(
         &mut self,
         charge: RowCharge,
-        targets: Vec<AnswerTarget>,
+        mut targets: Vec<AnswerTarget>,
         state: impl Fn(AnswerSource) -> RowProgress,
         now: Time,
     ) {
         let (tenant, output) = (charge.account.tenant, charge.spent.usage.output);
+        // Who was called off, and is not taken out yet, leaves the row to the others.
+        targets.sort_by_cached_key(|target| target.relquery.read().is_over());
         let mut charge = Some(charge);
-        let mut called_off = None;
+        let mut ended = Vec::new();
         for target in targets {
-            if target.source == AnswerSource::Model {
-                target.relquery.leave_finished(target.index, output);
+            self.touched.insert(target.relquery.id, Arc::clone(&target.relquery));
+            let Some(uncounted) = charge.take() else {
+                target.relquery.settle(target.index, state(AnswerSource::Shared), now);
+                continue;
+            };
+            let uncounted = RowCharge { account: target.account, ..uncounted };
+            let row = (target.index, state(AnswerSource::Model));
+            charge = self.shared.settle_run(&target.relquery, row, uncounted, now);
+            if charge.is_some() {
+                ended.push(target);
             }
-            let row = (target.index, state(target.source));
-            match charge.take() {
-                Some(uncounted) => {
-                    charge = self.shared.settle_run(&target.relquery, row, uncounted, now);
-                    if charge.is_some() && target.relquery.read().is_called_off() {
-                        called_off = Some(Arc::clone(&target.relquery));
-                    }
-                }
-                None => target.relquery.settle(row.0, row.1, now),
-            }
-            self.touched.insert(target.relquery.id, target.relquery);
         }
-        match (charge, called_off) {
-            (Some(uncounted), Some(relquery)) => {
-                relquery.leave_usage(uncounted.spent.usage);
-                self.shared.count_in_memory(uncounted);
+        if let (Some(uncounted), Some(first)) = (charge, ended.first()) {
+            first.relquery.leave_finished(first.index, output);
+            match ended.iter().find(|target| target.relquery.read().is_called_off()) {
+                Some(target) => {
+                    let charge = RowCharge { account: target.account, ..uncounted };
+                    self.shared.count_left(&target.relquery, target.index, charge);
+                }
+                None => self.shared.forget_answer(&uncounted),
             }
-            (Some(uncounted), None) => self.shared.forget_answer(&uncounted),
-            (None, _) => {}
         }
         self.shared.intake.finished(tenant, 1);
     }
 
-    /// Counts what a row has used that was called off and ends now, without its end. `told`: the tokens that it was heard to
+    /// What a row has used that was called off and ends now, without its end. `told`: the tokens that it was heard to
     /// put out. One that has not begun has used nothing.
-    pub(super) fn count_so_far(
+    pub(super) fn charge_so_far(
         &self,
         (id, number): RowKey,
         account: Account,
         told: TokenCount,
-    ) -> Option<Usage> {
+    ) -> Option<RowCharge> {
         let RowUse { usage, prices } = self.backend.used_so_far(id, number, told)?;
         let cost = prices.unwrap_or_else(|| self.shared.prices.dearest()).cost(usage);
         // Rows that end too late to be called off are in the metrics as finished ones.
         self.shared.metrics.row_called_off(account.tenant, usage, self.shared.clock.now());
-        self.shared.count_in_memory(RowCharge { account, spent: one_row(usage, cost), answer: None });
-        Some(usage)
+        Some(RowCharge { account, spent: one_row(usage, cost), answer: None })
     }
 
     /// Takes a row that ended out of the books, but for its room: [`Self::settle`] gives that back.

@@ -70,7 +70,7 @@ impl Driver {
         });
         for part in parts {
             let label = part.label.clone();
-            let (open, fresh) = self.join_in_flight(&relquery, tenant, part);
+            let (open, fresh) = self.join_in_flight(&relquery, account, part);
             if fresh.is_empty() {
                 continue;
             }
@@ -93,9 +93,10 @@ impl Driver {
     fn join_in_flight(
         &mut self,
         relquery: &Arc<RelQueryState>,
-        tenant: TenantId,
+        account: Account,
         part: TemplateRows,
     ) -> (Option<OpenTo>, Vec<PendingRow>) {
+        let tenant = account.tenant;
         let mut fresh = Vec::new();
         for row in part.rows {
             let place = row.key.and_then(|key| self.in_flight.get(&(tenant, key)).copied());
@@ -112,6 +113,7 @@ impl Driver {
                     relquery: Arc::clone(relquery),
                     index,
                     source: AnswerSource::Shared,
+                    account,
                 });
                 self.shared.metrics.rows.shared.inc();
             }
@@ -159,7 +161,7 @@ impl Driver {
     ) {
         let (id, tenant, now) = (submission.id, submission.tenant, self.shared.clock.now());
         let first = self.flights.get(&id).filter(|_| join).map_or(0, |flight| flight.next_row);
-        let (items, flights) = numbered(relquery, first, rows);
+        let (items, flights) = numbered((relquery, account), first, rows);
         submission.items = items;
         let count = submission.items.len();
         let arrival = submission.arrival;
@@ -255,38 +257,43 @@ impl Driver {
         self.shared.intake.finished(tenant, count);
     }
 
-    /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled, and what they have used is counted.
+    /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled, and what they have used is counted. What
+    /// goes on for others is theirs.
     pub(super) fn leave(&mut self, relquery: &Arc<RelQueryState>) {
         let Some(PlacedRelQuery { places, .. }) = self.relqueries.remove(&relquery.id) else {
             return relquery.let_go();
         };
         self.shared.relquery_ended(relquery, &relquery.read());
         let is_called_off = relquery.read().is_called_off();
+        let now = self.shared.clock.now();
         let sent = self.sent(places.iter().map(|(id, _)| *id));
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let Some(row) = flight.rows.get_mut(&number) else { continue };
             let is_own = |target: &AnswerTarget| target.relquery.id == relquery.id;
-            let asked =
-                row.targets.iter().find(|target| is_own(target) && target.source == AnswerSource::Model);
-            let asked = asked.map(|target| target.index);
+            // None where it was taken out with an equal row of another window.
+            let Some(own) = row.targets.iter().find(|target| is_own(target)) else { continue };
+            let (index, account, has_asked) = (own.index, own.account, own.source == AnswerSource::Model);
             row.targets.retain(|target| !is_own(target));
-            let (is_sent, goes_on) = (sent.contains(&(id, number)), !row.targets.is_empty());
-            if let Some(index) = asked {
-                let output = (!is_sent && !goes_on).then_some(TokenCount(row.tokens));
-                relquery.leave_call(index, is_sent || goes_on, output);
-            }
-            if goes_on {
+            if let Some(next) = row.targets.first_mut() {
+                if has_asked {
+                    hand_over((relquery, index), next, now);
+                }
                 continue;
+            }
+            if has_asked {
+                let is_sent = sent.contains(&(id, number));
+                relquery.leave_call(index, is_sent, (!is_sent).then_some(TokenCount(row.tokens)));
             }
             let (output, samplings, outcome) = (row.tokens, row.samplings, RowOutcome::Cancelled);
             let key = row.key;
             flight.pin = None;
             flight.rows.remove(&number);
-            let (account, is_last) = (flight.account, flight.rows.is_empty());
-            if is_called_off && let Some(usage) = self.count_so_far((id, number), account, TokenCount(output))
+            let is_last = flight.rows.is_empty();
+            if is_called_off
+                && let Some(charge) = self.charge_so_far((id, number), account, TokenCount(output))
             {
-                relquery.leave_usage(usage);
+                self.shared.count_left(relquery, index, charge);
             }
             self.publisher.row_ended(id, number, RowEnd { output, samplings, outcome });
             if let Some(key) = key {
@@ -297,7 +304,7 @@ impl Driver {
             if is_last {
                 self.backend.cancel(id);
                 self.close(id);
-                self.publisher.ended(id, None, self.shared.clock.now());
+                self.publisher.ended(id, None, now);
             } else {
                 self.backend.cancel_row(id, number);
             }
@@ -313,9 +320,18 @@ impl Driver {
     }
 }
 
+/// A row that a relQuery has asked for goes on for another one, which pays for it from now on and is told so.
+fn hand_over((relquery, index): (&RelQueryState, u32), next: &mut AnswerTarget, now: Time) {
+    next.source = AnswerSource::Model;
+    let has_begun = relquery.read().rows[index as usize].start.is_some();
+    if has_begun {
+        next.relquery.started(next.index, now, now);
+    }
+}
+
 /// Rows as the scheduler takes them, numbered from `first` on, and who waits for their answers.
 fn numbered(
-    relquery: &Arc<RelQueryState>,
+    (relquery, account): (&Arc<RelQueryState>, Account),
     first: u32,
     rows: Vec<PendingRow>,
 ) -> (Vec<WorkItem>, BTreeMap<u32, RowFlight>) {
@@ -326,6 +342,7 @@ fn numbered(
             relquery: Arc::clone(relquery),
             index,
             source: if i == 0 { AnswerSource::Model } else { AnswerSource::Shared },
+            account,
         });
         flights.insert(number, RowFlight::new(targets.collect(), String::new(), row.key));
     }

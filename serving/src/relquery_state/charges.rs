@@ -55,7 +55,7 @@ impl State {
     }
 
     /// Whether it has ended before its rows, and not so that they run again: neither at another gateway, nor at the next
-    /// start. What they have used is counted in memory then.
+    /// start. What they have used is counted then.
     pub(crate) fn is_called_off(&self) -> bool {
         match self.status {
             Status::Running | Status::Failed(RequestError::ShuttingDown) => false,
@@ -68,21 +68,27 @@ impl State {
         self.runs_again
     }
 
-    /// Keeps what a row used that is about to be settled.
+    /// Whether somebody records its rows, with what they used.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Keeps what a row used that is about to be settled, or was called off.
     pub(crate) fn keep_charge(&mut self, row: u32, charge: RowCharge) {
         self.charges.insert(row, charge);
     }
 
-    /// Takes what rows used that ran, for who records them together: those that have answers, and those that failed.
+    /// Takes what rows used that ran, for who records them together: those that have answers or were called off, and those
+    /// that failed.
     pub fn take_charges(&mut self, rows: Range<usize>) -> (Vec<RowCharge>, Vec<RowCharge>) {
-        let (mut answered, mut failed) = (Vec::new(), Vec::new());
+        let (mut used, mut failed) = (Vec::new(), Vec::new());
         for row in rows {
             let Some(charge) = self.charges.remove(&(row as u32)) else { continue };
-            let has_answer = matches!(self.rows[row].state, RowProgress::Done { .. });
-            let kept = if has_answer { &mut answered } else { &mut failed };
+            let has_failed = matches!(self.rows[row].state, RowProgress::Failed(_));
+            let kept = if has_failed { &mut failed } else { &mut used };
             kept.push(charge);
         }
-        (answered, failed)
+        (used, failed)
     }
 
     /// What a row used that the store counts with it.

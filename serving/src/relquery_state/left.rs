@@ -1,61 +1,63 @@
-//! What a relQuery that is over had the model do and nobody takes the answers of: what rows used that were called off, and
-//! which calls a column has made. Known once the loop has let it go, for until then rows of it may still begin.
+//! What a relQuery that is over had the model do and nobody takes the answers of: which calls a column has made. Known once
+//! the loop has let it go, for until then rows of it may still begin.
 
 use std::collections::BTreeMap;
 
 use base::TokenCount;
 
-use super::{RelQueryKind, RelQueryState, RowProgress, State, Status, Usage};
+use super::{RelQueryKind, RelQueryState, RowProgress, State, Status};
 
 /// Calls of a column whose answers nobody takes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeftCalls {
     /// What each had put out by its row, where that is known.
     calls: BTreeMap<u32, Option<TokenCount>>,
-    /// What its rows used that it ended without; nothing where they run again elsewhere.
-    usage: Usage,
     /// Whether there will be no more.
     is_all: bool,
 }
 
 impl State {
     /// The calls of a column that nobody takes the answers of, by their rows, each with what it put out, where that is
-    /// known. `None`: rows of it may still begin. Of one that is completed every row has its answer, whether the loop has
-    /// heard of its end or not.
+    /// known. `None`: rows of it may still begin.
     pub(crate) fn left_calls(&self) -> Option<&BTreeMap<u32, Option<TokenCount>>> {
-        (self.left.is_all || self.status == Status::Completed).then_some(&self.left.calls)
+        self.is_let_go().then_some(&self.left.calls)
     }
 
-    /// What rows used that it ended without, and that do not run again elsewhere. `None`: they may use more.
-    pub fn left_usage(&self) -> Option<Usage> {
-        (self.left.is_all || self.status == Status::Completed).then_some(self.left.usage)
+    /// Whether no row of it begins any more, or uses anything. Of one that is completed every row has its answer, whether the
+    /// loop has heard of its end or not.
+    pub fn is_let_go(&self) -> bool {
+        self.left.is_all || self.status == Status::Completed
+    }
+
+    /// A row of a column has run to its end, which nobody is told where the column is over.
+    pub(crate) fn leave_finished(&mut self, row: u32, output: TokenCount) {
+        if self.is_over() {
+            self.leave_call(row, true, Some(output));
+        }
+    }
+
+    fn leave_call(&mut self, row: u32, is_made: bool, output: Option<TokenCount>) {
+        let own = &self.rows[row as usize];
+        if own.state == RowProgress::Pending && (is_made || own.start.is_some()) {
+            self.left.calls.insert(row, output);
+        }
     }
 }
 
 impl RelQueryState {
     /// A row of a column that is over ends without it, having put out so much. `is_made`: its call is made, though it may
-    /// not have begun here: something outside has it, or it goes on for others.
+    /// not have begun here: something outside has it.
     pub(crate) fn leave_call(&self, row: u32, is_made: bool, output: Option<TokenCount>) {
-        if self.kind != RelQueryKind::Column {
-            return;
-        }
-        let mut state = self.read();
-        let own = &state.rows[row as usize];
-        if own.state == RowProgress::Pending && (is_made || own.start.is_some()) {
-            state.left.calls.insert(row, output);
+        if self.kind == RelQueryKind::Column {
+            self.read().leave_call(row, is_made, output);
         }
     }
 
-    /// A row has run to its end, which nobody is told where the column is over.
+    /// A row has run to its end, which nobody is told where it is of a column that is over.
     pub(crate) fn leave_finished(&self, row: u32, output: TokenCount) {
-        if self.kind == RelQueryKind::Column && self.read().is_over() {
-            self.leave_call(row, true, Some(output));
+        if self.kind == RelQueryKind::Column {
+            self.read().leave_finished(row, output);
         }
-    }
-
-    /// A row was called off that has used so much.
-    pub(crate) fn leave_usage(&self, usage: Usage) {
-        self.read().left.usage += usage;
     }
 
     /// The loop runs nothing of it any more, and never will.
@@ -89,20 +91,6 @@ mod tests {
         column.let_go();
         let expected = [(0, Some(TokenCount(3))), (1, Some(TokenCount(7))), (3, None)];
         assert_eq!(column.read().left_calls(), Some(&BTreeMap::from(expected)), "the third had not begun");
-    }
-
-    #[test]
-    fn what_rows_used_that_were_called_off_is_known_once_the_loop_has_let_them_go() {
-        let arrival = Arrival { unix_ms: 0, time: Time(0) };
-        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 2, arrival);
-        let usage = Usage { prompt: TokenCount(4), output: TokenCount(2), ..Usage::default() };
-        relquery.end(Status::Cancelled, Time(2));
-        relquery.leave_usage(usage);
-        assert_eq!(relquery.read().left_usage(), None, "the other may have used something");
-        relquery.leave_usage(usage);
-        relquery.let_go();
-        let both = Usage { prompt: TokenCount(8), output: TokenCount(4), ..Usage::default() };
-        assert_eq!(relquery.read().left_usage(), Some(both));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files and batches: seen when they are whole, bounded, written by one gateway at a time.
 
-use base::{Bytes, TenantId};
+use base::{Bytes, TenantId, TokenCount};
 use store::{
     BATCH, BatchEnd, ClaimKind, DEFAULT_TENANT, Error, FileLimits, NewFile, NewTicket, Page, RowCounts,
     Store, TicketRow, TicketState, UsageKey, UsageRow, Used,
@@ -113,7 +113,7 @@ pub(crate) async fn a_batch_leaves_its_files_at_its_end_and_forgets_its_rows(url
     assert_eq!(store.ticket_rows("batch_1", false, (2, 1)).await.expect("read"), [row(4, "4")]);
     assert_eq!(store.ticket_rows("batch_1", true, (0, 9)).await.expect("read"), [failed(2)]);
 
-    store.note_batch("batch_1", "a", "{\"total\":7}").await.expect("noted");
+    store.note_batch("batch_1", "a", "{\"total\":7}", &[]).await.expect("noted");
     assert!(!store.cancel_batch(zeta, "batch_1", at(3)).await.expect("asked"), "another tenant's");
     assert!(store.cancel_batch(DEFAULT_TENANT, "batch_1", at(3)).await.expect("asked"));
     assert!(!store.cancel_batch(DEFAULT_TENANT, "batch_1", at(4)).await.expect("asked"), "once");
@@ -152,6 +152,33 @@ pub(crate) async fn a_batch_is_counted_once_however_often_its_beginning_is_writt
     assert!(matches!(lost, Err(Error::Missing("lease"))), "{lost:?}");
 }
 
+/// Rows of batches that have one token of output each.
+fn used_by_batches(rows: u64) -> UsageRow {
+    let key = UsageKey { tenant: DEFAULT_TENANT, day: 3, model: "m".into(), route: "batches".into() };
+    UsageRow { key, used: Used { rows, output: TokenCount(rows), ..Used::default() } }
+}
+
+pub(crate) async fn what_is_said_of_a_batch_and_what_is_counted_with_it_are_written_once_and_together(
+    url: String,
+) {
+    let store = open(&url).await;
+    batch(&store, "batch_1", "a", 1).await;
+    let read = async || {
+        let ticket = store.ticket(DEFAULT_TENANT, "batch_1", at(4)).await.expect("read").expect("there");
+        (ticket.summary, store.usage(None, 0..=9).await.expect("read"))
+    };
+    // Whoever does not know whether the first was kept sends it again.
+    for _ in 0..2 {
+        store.note_batch("batch_1", "a", "{\"called_off\":2}", &[used_by_batches(2)]).await.expect("noted");
+        assert_eq!(read().await, (Some("{\"called_off\":2}".into()), vec![used_by_batches(2)]));
+    }
+    let more = [used_by_batches(1), used_by_batches(4)];
+    store.note_batch("batch_1", "a", "{\"called_off\":7}", &more).await.expect("noted");
+    assert_eq!(read().await, (Some("{\"called_off\":7}".into()), vec![used_by_batches(7)]));
+    store.note_batch("batch_1", "a", "{\"called_off\":7,\"finalizing\":1}", &[]).await.expect("noted");
+    assert_eq!(read().await.1, [used_by_batches(7)], "nothing more was used");
+}
+
 pub(crate) async fn a_gateway_that_lost_its_lease_writes_nothing(url: String) {
     let store = open(&url).await;
     batch(&store, "batch_1", "a", 1).await;
@@ -162,7 +189,9 @@ pub(crate) async fn a_gateway_that_lost_its_lease_writes_nothing(url: String) {
     let lost =
         |result: Result<(), Error>| assert!(matches!(result, Err(Error::Missing("lease"))), "{result:?}");
     lost(store.append_rows("batch_1", "a", &[row(2, "2")]).await);
-    lost(store.note_batch("batch_1", "a", "{}").await);
+    let used = [used_by_batches(1)];
+    lost(store.note_batch("batch_1", "a", "{}", &used).await);
+    assert!(store.usage(None, 0..=9).await.expect("read").is_empty(), "nor counts it");
     let end = BatchEnd { state: TicketState::Completed, summary: "{}", files: &[] };
     lost(store.finish_batch("batch_1", "a", end).await.map(|_| ()));
     store.append_rows("batch_1", "b", &[row(1, "again"), row(3, "3")]).await.expect("appended");

@@ -51,6 +51,7 @@ macro_rules! for_each_case {
             batches::files_are_listed_from_both_ends_and_page_by_page,
             batches::a_batch_leaves_its_files_at_its_end_and_forgets_its_rows,
             batches::a_batch_is_counted_once_however_often_its_beginning_is_written,
+            batches::what_is_said_of_a_batch_and_what_is_counted_with_it_are_written_once_and_together,
             batches::a_gateway_that_lost_its_lease_writes_nothing,
             batches::batches_and_replies_are_claimed_apart,
             corpora::a_corpus_keeps_whole_documents_and_survives_a_restart,

@@ -44,7 +44,7 @@ async fn try_finish(app: &Arc<App>, batch: &mut Batch, stop: &Stop) -> Result<()
     }
     if batch.summary.finalizing_at.is_none() {
         batch.summary.finalizing_at = Some(app.runtime.shared.unix_now());
-        note(app, batch).await?;
+        note(app, &batch.id, &batch.summary, &[]).await?;
     }
     if *stop == Stop::Expired {
         fail_the_rest(app, batch).await?;

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use base::{ServiceClass, TokenId};
 use budget::{most, split_within};
-pub(super) use follow::failure;
-use follow::{EndedLine, LineUsage, To, follow};
+use follow::{EndedLine, To, follow};
+pub(super) use follow::{LineUsage, failure};
 use ir::bucket::Buffer;
 use read::{LineReader, Portion};
 use serving::account::BATCHES;
@@ -29,10 +29,10 @@ use store::{TicketRow, UsageRow};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
+use super::Batch;
 use super::lines::{LineError, ReadyLine};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
-use super::{AnswerTokens, Batch};
 use crate::models::ServedModel;
 use crate::services::takes::TakeUp;
 use crate::state::App;
@@ -55,8 +55,8 @@ struct Flow<'a> {
     unwritten: Vec<EndedLine>,
     /// Set before this worker calls its rows off itself.
     is_stopping: Arc<AtomicBool>,
-    /// What was used for lines that are not recorded with it.
-    called_off: Arc<Mutex<AnswerTokens>>,
+    /// What was used for lines that this worker calls off, which are not recorded.
+    called_off: Arc<Mutex<Vec<LineUsage>>>,
     /// The scheduler's queue was full, or the tenant's budget is set aside for what runs: the next look tries again.
     is_held: bool,
     /// Who comes next waits until rows of this one are with the scheduler.
@@ -69,14 +69,14 @@ struct Flow<'a> {
     reader: Option<LineReader>,
 }
 
-/// Runs all rows that are not recorded; how it stops, and what was used for lines that were called off. An error of the store
-/// here means that nothing can be read at the start.
+/// Runs all rows that are not recorded; how it stops, and what was used for lines that were called off with it, which is
+/// recorded nowhere. An error of the store here means that nothing can be read at the start.
 pub(super) async fn run(
     app: &Arc<App>,
     batch: &Batch,
     caller: Caller,
     (ticket_in_line, alone): (&mut QueueTicket, &mut Option<OwnedSemaphorePermit>),
-) -> Result<(Stop, AnswerTokens), store::Error> {
+) -> Result<(Stop, Vec<LineUsage>), store::Error> {
     let done = app.runtime.store.row_numbers(&batch.id).await?;
     let settings = &app.config.bulk;
     let is_one_by_one = batch.take_up(app) == TakeUp::Alone;
@@ -102,8 +102,8 @@ pub(super) async fn run(
     let stop = flow.follow_to_its_end(&mut ends).await;
     // A lost lease outweighs everything.
     let lost = flow.wind_down(&stop, &mut ends).await;
-    let called_off = *flow.called_off.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    Ok((lost.unwrap_or(stop), called_off))
+    let mut called_off = flow.called_off.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    Ok((lost.unwrap_or(stop), std::mem::take(&mut *called_off)))
 }
 
 impl Flow<'_> {

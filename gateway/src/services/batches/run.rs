@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 use super::lines::{Checker, LineError};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
-use super::{Batch, Summary, ends, finish, rows};
+use super::{Batch, Summary, called_off, ends, finish, rows};
 use crate::services::files::Lines;
 use crate::services::takes::TakeUp;
 use crate::state::App;
@@ -152,9 +152,8 @@ async fn carry_out(
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(WeightedTenant::usual(batch.tenant), WeightedTenant::of);
-    let (stop, called_off) = rows::run(app, batch, Caller::of(member), permits).await?;
-    batch.summary.called_off = batch.summary.called_off.plus(called_off);
-    Ok(stop)
+    let (stop, used) = rows::run(app, batch, Caller::of(member), permits).await?;
+    Ok(called_off::keep(app, batch, stop, used).await)
 }
 
 /// An input that can be run.

@@ -115,7 +115,7 @@ async fn add_groups(
     let cut_all = move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| {
         let cut_one = |(document, digest): (Document, String)| {
             if stop() {
-                return Err(retrieval::Error::Stopped);
+                return Err(retrieval::Error::Stopped { texts: 0, tokens: 0 });
             }
             let pieces = embedder.fragments(&document.text, cut)?;
             let texts: Vec<&str> = pieces.iter().map(|piece| &document.text[piece.range.clone()]).collect();
@@ -134,7 +134,7 @@ async fn add_groups(
     for (number, group) in (0..).zip(groups) {
         let (payer, held) = (payer.clone(), held.clone());
         let embed = move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| {
-            let embedded = embedded(embedder, stop, group).map_err(of_retrieval)?;
+            let embedded = embedded(embedder, stop, group).map_err(|error| payer.refused(error))?;
             payer.settle(embedded.1.fragments, embedded.1.tokens);
             if let Some(held) = &held {
                 held.release(number);

@@ -97,7 +97,7 @@ impl Embedding {
 pub(super) fn of_retrieval(error: Error) -> RequestError {
     match error {
         // Who has left does not read this.
-        Error::Stopped => RequestError::ShuttingDown,
+        Error::Stopped { .. } => RequestError::ShuttingDown,
         Error::Invalid { field, reason } => RequestError::invalid(field, reason),
         Error::Unsound { .. } => RequestError::Row(error.to_string()),
         Error::File { .. } | Error::Field { .. } | Error::Model(_) => internal(error),

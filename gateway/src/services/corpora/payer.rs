@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::TokenCount;
-use retrieval::{Embedder, Embedding};
+use retrieval::{Embedder, Embedding, Error};
 use serving::Runtime;
 use serving::account::{Account, Spent};
 use serving::budgets::{BudgetAmount, BudgetReservation};
@@ -56,8 +56,19 @@ impl Payer {
         shared.metrics.retrieval.embedded_tokens.inc_by(tokens.0);
     }
 
-    /// The vectors of texts, where the tenant's budgets have room for them. Who leaves before it has them pays for what
-    /// was computed to its end.
+    /// What it means to the caller that texts were not embedded. Who left midway pays for those that were by then; where the
+    /// server ends, nobody does.
+    pub(super) fn refused(&self, error: Error) -> RequestError {
+        if let Error::Stopped { texts, tokens } = error
+            && texts > 0
+            && !self.runtime.is_draining()
+        {
+            self.settle(texts, TokenCount(tokens));
+        }
+        of_retrieval(error)
+    }
+
+    /// The vectors of texts, where the tenant's budgets have room for them.
     pub(super) fn embed(
         &self,
         embedder: &Embedder,
@@ -67,7 +78,7 @@ impl Payer {
         let tokenized = embedder.tokenize(texts, stop).map_err(of_retrieval)?;
         let tokens = tokenized.tokens();
         let _held = self.set_aside([tokens])?;
-        let vectors = embedder.embed_tokenized(tokenized, stop).map_err(of_retrieval)?;
+        let vectors = embedder.embed_tokenized(tokenized, stop).map_err(|error| self.refused(error))?;
         self.settle(texts.len() as u64, TokenCount(tokens));
         Ok(vectors)
     }

@@ -18,10 +18,11 @@ use serving::usage_writer;
 use store::{TicketRow, UsageRow};
 use tokio::sync::{mpsc, watch};
 
+use crate::services::batches::Batch;
 use crate::services::batches::finish::request_id;
 use crate::services::batches::lines::ReadyLine;
-use crate::services::batches::{AnswerTokens, Batch};
 use crate::wire::openai::{Api, Envelope};
+use crate::wire::usage::UsageReply;
 
 /// Time between two looks at whether the server ends.
 const LOOK: Duration = Duration::from_secs(1);
@@ -32,8 +33,8 @@ pub(super) struct To {
     pub(super) ended: mpsc::Sender<EndedLine>,
     /// The worker calls its rows off itself.
     pub(super) is_stopping: Arc<AtomicBool>,
-    /// What was used for lines that are not recorded with it.
-    pub(super) called_off: Arc<Mutex<AnswerTokens>>,
+    /// What was used for lines that the worker calls off, which are not recorded.
+    pub(super) called_off: Arc<Mutex<Vec<LineUsage>>>,
 }
 
 /// A line that is over, and what its rows used: both are recorded at once.
@@ -42,30 +43,52 @@ pub(super) struct EndedLine {
     pub(super) used: Option<LineUsage>,
 }
 
-/// What the rows of a line used that ran and have answers.
-pub(super) struct LineUsage {
+/// What the rows of a line, or of several, used that ran and have answers or were called off.
+pub(in crate::services::batches) struct LineUsage {
     /// That of their model.
     runtime: Arc<Runtime>,
     charges: Vec<RowCharge>,
 }
 
 impl LineUsage {
+    /// None where nothing was used.
+    fn of(runtime: &Arc<Runtime>, charges: Vec<RowCharge>) -> Option<Self> {
+        (!charges.is_empty()).then(|| Self { runtime: Arc::clone(runtime), charges })
+    }
+
+    /// Its tokens.
+    pub(in crate::services::batches) fn tokens(&self) -> Usage {
+        tokens(&self.charges)
+    }
+
     /// As the store adds it to a sum of the day.
-    pub(super) fn row(&self, tenant: TenantId, day: u64) -> UsageRow {
+    pub(in crate::services::batches) fn row(&self, tenant: TenantId, day: u64) -> UsageRow {
         let mut spent = Spent::default();
         self.charges.iter().for_each(|charge| spent += charge.spent);
         usage_writer::row_of((&self.runtime.model.name, day), Account { tenant, route: BATCHES }, &spent)
     }
 
-    /// The line is in the store, with this.
-    pub(super) fn recorded(self) {
+    /// It is in the store, with the line or with what is said of the batch.
+    pub(in crate::services::batches) fn recorded(self) {
         self.runtime.shared.recorded_charges(self.charges);
     }
 
     /// The line is another gateway's to record, or another start's.
-    pub(super) fn left(self) {
+    pub(in crate::services::batches) fn left(self) {
         self.runtime.shared.leave_charges(self.charges);
     }
+
+    /// Nothing is recorded with it, and nobody runs it again.
+    pub(in crate::services::batches) fn counted(self) {
+        self.runtime.shared.count_charges(self.charges);
+    }
+}
+
+/// The tokens of charges.
+fn tokens(charges: &[RowCharge]) -> Usage {
+    let mut tokens = Usage::default();
+    charges.iter().for_each(|charge| tokens += charge.spent.usage);
+    tokens
 }
 
 impl From<TicketRow> for EndedLine {
@@ -131,38 +154,41 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
                 .telling_prompts(lines[line].prompt.clone())
                 .stopping_at(Arc::clone(&lines[line].stops))
                 .choosing(lines[line].best_of);
-            let runtime = Arc::clone(handle.runtime());
             // Usage is that of answers.
-            runtime.shared.leave_charges(failed);
-            let used = (!charges.is_empty()).then_some(LineUsage { runtime, charges });
-            let row = render(&batch, &lines[line], envelope, &rows);
+            handle.runtime().shared.leave_charges(failed);
+            let row = render(&batch, &lines[line], envelope, (&rows, tokens(&charges)));
+            let used = LineUsage::of(handle.runtime(), charges);
             // Nobody takes it any more: it will run again.
             ended.send(EndedLine { row, used }).await.ok()?;
         }
         // Said before its own calls: what is called off without it, the owner has, by the relQuery's id.
         let is_worker_stopping = is_stopping.load(Ordering::Acquire);
-        let of_rows = match &status {
+        match &status {
             Status::Running => {
                 version.changed().await.ok()?;
                 continue;
             }
-            Status::Completed => AnswerTokens::default(),
-            Status::Cancelled => left_usage(&handle, &mut version).await,
-            Status::Failed(_) => {
-                // The server ends, or has lost its engine: whoever goes on with the batch computes them again.
-                relquery.run_again();
-                AnswerTokens::default()
+            Status::Completed => {}
+            // Until the loop has let it go, rows end and are counted with it.
+            Status::Cancelled => until_let_go(&handle, &mut version).await,
+            // The server ends, or has lost its engine: whoever goes on with the batch computes them again.
+            Status::Failed(_) => relquery.run_again(),
+        }
+        for ((line, own), _) in places.iter().zip(&left).filter(|(_, left)| **left > 0) {
+            let charges = take_rest(&handle.runtime().shared, &relquery, own.clone());
+            if status == Status::Cancelled && !is_worker_stopping {
+                // These lines are over, the batch goes on.
+                let (line, error) = (&lines[*line], RequestError::Cancelled);
+                let row = failure_with(&batch, (line.number, &line.custom_id), &error, tokens(&charges));
+                let used = LineUsage::of(handle.runtime(), charges);
+                ended.send(EndedLine { row, used }).await.ok()?;
+            } else if let Some(used) = LineUsage::of(handle.runtime(), charges) {
+                called_off.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(used);
             }
-        };
-        // Only now: until the loop has let it go, rows end that are in `of_rows`.
-        let used = of_rows.plus(count_rest(&handle.runtime().shared, &relquery));
-        add(&called_off, used);
-        if status == Status::Cancelled && !is_worker_stopping {
-            // These lines are over, the batch goes on.
-            for (line, _) in lines.iter().zip(&left).filter(|(_, left)| **left > 0) {
-                let row = failure(&batch, (line.number, &line.custom_id), &RequestError::Cancelled);
-                ended.send(row.into()).await.ok()?;
-            }
+        }
+        if status == Status::Cancelled && !relquery.read().runs_again() {
+            // What the loop may still let go, where this did not wait for it, is counted there.
+            handle.runtime().shared.without_ticket(&relquery);
         }
         // A relQuery of a batch is nobody's to fetch: it leaves no room to those that are.
         handle.release();
@@ -172,12 +198,6 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
             Status::Running | Status::Completed | Status::Cancelled => None,
         };
     }
-}
-
-/// So much more was used for lines that are not recorded with it.
-fn add(called_off: &Mutex<AnswerTokens>, used: AnswerTokens) {
-    let mut called_off = called_off.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    *called_off = called_off.plus(used);
 }
 
 /// Which rows of the relQuery are each line's.
@@ -191,62 +211,60 @@ fn places(lines: &[ReadyLine]) -> Vec<(usize, Range<usize>)> {
     lines.iter().enumerate().map(place).collect()
 }
 
-/// Counts what rows used that have answers while others of their lines have none, and says it: no line is recorded with it.
-/// What runs again elsewhere counts there.
-fn count_rest(shared: &Shared, relquery: &RelQueryState) -> AnswerTokens {
-    let (answered, failed, runs_again) = {
+/// Takes what rows of a line used that have answers, or were called off, while the line has no end. What runs again elsewhere
+/// counts there.
+fn take_rest(shared: &Shared, relquery: &RelQueryState, own: Range<usize>) -> Vec<RowCharge> {
+    let (used, failed, runs_again) = {
         let mut state = relquery.read();
-        let all = 0..state.rows.len();
-        let (answered, failed) = state.take_charges(all);
-        (answered, failed, state.runs_again())
+        let (used, failed) = state.take_charges(own);
+        (used, failed, state.runs_again())
     };
     shared.leave_charges(failed);
     if runs_again {
-        shared.leave_charges(answered);
-        return AnswerTokens::default();
+        shared.leave_charges(used);
+        return Vec::new();
     }
-    let mut used = Usage::default();
-    answered.iter().for_each(|charge| used += charge.spent.usage);
-    shared.count_charges(answered);
-    used.into()
+    used
 }
 
-/// What the rows of a relQuery used that were called off, once the loop has let them go. A server that ends waits no longer
-/// than a look for that: its loop may never come to it.
-async fn left_usage(handle: &OwnerHandle, version: &mut watch::Receiver<u64>) -> AnswerTokens {
+/// Waits until the loop has let go the rows of a relQuery that was called off: what they used is known then. A server that
+/// ends waits no longer than a look for that: its loop may never come to it.
+async fn until_let_go(handle: &OwnerHandle, version: &mut watch::Receiver<u64>) {
     let (runtime, relquery) = (handle.runtime(), handle.relquery());
     loop {
         version.mark_unchanged();
-        let (left, runs_again) = {
+        let is_known = {
             let state = relquery.read();
-            (state.left_usage(), state.runs_again())
+            state.is_let_go() || state.runs_again()
         };
-        if let Some(usage) = left {
-            return usage.into();
-        }
-        if runs_again {
-            return AnswerTokens::default();
+        if is_known {
+            return;
         }
         tokio::select! {
             // The sender lives in the relQuery, so it cannot be gone.
             _ = version.changed() => {}
             () = tokio::time::sleep(LOOK) => {
                 if runtime.is_draining() || runtime.shared.pulse.is_dead() {
-                    return AnswerTokens::default();
+                    return;
                 }
             }
         }
     }
 }
 
-/// A line that is over, as the output has it.
-fn render(batch: &Batch, line: &ReadyLine, envelope: Envelope, rows: &[AnswerRow]) -> TicketRow {
+/// A line that is over, as the output has it. `used`: what is recorded with it.
+fn render(
+    batch: &Batch,
+    line: &ReadyLine,
+    envelope: Envelope,
+    (rows, used): (&[AnswerRow], Usage),
+) -> TicketRow {
     let failed = rows.iter().find_map(|row| match &row.state {
         RowProgress::Failed(error) => Some(error),
         RowProgress::Pending | RowProgress::Done { .. } => None,
     });
     if let Some(error) = failed {
-        return failure(batch, (line.number, &line.custom_id), error);
+        return failure_with(batch, (line.number, &line.custom_id), error, used);
     }
     let mut usage = Usage::default();
     for row in rows {
@@ -268,8 +286,17 @@ pub(in crate::services::batches) fn failure(
     line: (u32, &str),
     error: &RequestError,
 ) -> TicketRow {
+    failure_with(batch, line, error, Usage::default())
+}
+
+/// The same of one for which something was used: its batch's usage is what its lines tell.
+fn failure_with(batch: &Batch, line: (u32, &str), error: &RequestError, used: Usage) -> TicketRow {
     let status = crate::error::status(error).as_u16();
-    let response = json!({ "status_code": status, "request_id": request_id(batch, line.0), "body": crate::error::body(error) });
+    let mut body = json!(crate::error::body(error));
+    if used != Usage::default() {
+        body["usage"] = json!(UsageReply::from(used));
+    }
+    let response = json!({ "status_code": status, "request_id": request_id(batch, line.0), "body": body });
     row(batch, line, response, true)
 }
 
