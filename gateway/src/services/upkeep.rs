@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Millis, Nanos};
-use serving::{calibrate, usage_writer};
+use serving::{calibrate, usage_replay, usage_writer};
 use tokio::sync::watch;
 
 use crate::services::old_usage::UsageMerger;
@@ -49,6 +49,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         let app = current.get();
         // Before anything is written.
         app.runtime.store.look_at_file().await;
+        usage_replay::send_left(&app.runtime).await;
         for model in app.models.iter() {
             usage_writer::write_usage(&model.runtime).await;
         }
