@@ -101,6 +101,7 @@ impl Sums {
         if !self.new.is_empty() {
             journal.complete(self.last + 1, entries(self.day, &self.new));
         }
+        journal.prepare();
     }
 }
 
@@ -237,6 +238,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::usage_journal::tests::on_disk;
     use crate::usage_journal::{JournalFolder, LeftSegment};
 
     const ACCOUNT: Account = Account { tenant: TenantId(1), route: "cells" };
@@ -266,21 +268,17 @@ mod tests {
     fn what_the_store_may_not_have_is_in_the_journal_under_the_number_that_it_is_sent_with() {
         let data = tempfile::tempdir().expect("a folder");
         let folder = Arc::new(JournalFolder::open(data.path()).expect("made"));
-        folder.release();
         let failures = prometheus::IntCounter::new("failures", "of writes").expect("a name");
         let names = ("a process".to_owned(), "demo".to_owned());
         let journal = UsageJournal::new(folder, names, Clock::start(), failures);
         let accounts = Accounts::new("a process".to_owned()).with_journal(journal, 1);
         let add = |rows| accounts.add(ACCOUNT, Spent { rows, ..Spent::default() });
         // Of each write its number, and days and rows of its amounts.
+        let amounts = |left: &LeftSegment| -> Vec<(u64, u64)> {
+            left.entries.iter().map(|entry| (entry.day, entry.rows)).collect()
+        };
         let left = || -> Vec<(u64, Vec<(u64, u64)>)> {
-            let left = JournalFolder::open(data.path()).expect("nobody has it").left();
-            let read = left.iter().map(|path| std::fs::read(path).expect("a file"));
-            let read = read.map(|text| LeftSegment::parse(&text).expect("a first line"));
-            let amounts = |left: &LeftSegment| {
-                left.entries.iter().map(|entry| (entry.day, entry.rows)).collect::<Vec<_>>()
-            };
-            read.map(|left| (left.head.number, amounts(&left))).collect()
+            on_disk(data.path()).iter().map(|left| (left.head.number, amounts(left))).collect()
         };
         assert!(accounts.send(1).is_none() && left().is_empty());
         add(3);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use base::Time;
 pub use folder::JournalFolder;
-use folder::{DRAFT, remove};
+use folder::remove;
 use pace::Pace;
 use prometheus::IntCounter;
 use segment::push_line;
@@ -44,6 +44,9 @@ pub struct UsageJournal {
     failures: IntCounter,
     /// Files by the numbers of their writes: of one on its way to the store, and of the next.
     segments: BTreeMap<u64, Segment>,
+    /// An empty draft for the next file. The file of a write that the store has becomes it, so that none has to be opened
+    /// where a process may open no more.
+    spare: Option<File>,
     pace: Pace,
     /// The last line, whose room is used again.
     text: Vec<u8>,
@@ -67,8 +70,8 @@ impl UsageJournal {
         clock: Clock,
         failures: IntCounter,
     ) -> Self {
-        let (segments, pace, text) = (BTreeMap::new(), Pace::default(), Vec::new());
-        Self { folder, writer, model, clock, failures, segments, pace, text }
+        let (segments, spare, pace, text) = (BTreeMap::new(), None, Pace::default(), Vec::new());
+        Self { folder, writer, model, clock, failures, segments, spare, pace, text }
     }
 
     /// Writes down one more amount of a write. `all`: what the write has with it.
@@ -96,11 +99,31 @@ impl UsageJournal {
         }
     }
 
+    /// Has a file ready for the write after the next one.
+    pub(crate) fn prepare(&mut self) {
+        if self.spare.is_none() && self.segments.len() < 2 && !self.pace.rests(self.clock.now()) {
+            // Where there is none it is opened when it is needed, which says what is wrong.
+            self.spare = self.draft().ok();
+        }
+    }
+
     /// The store has a write.
     pub(crate) fn remove(&mut self, number: u64) {
-        if self.segments.remove(&number).is_some() {
-            remove(&self.folder.path(&self.writer, number));
+        let Some(Segment { file, .. }) = self.segments.remove(&number) else { return };
+        let path = self.folder.path(&self.writer, number);
+        if self.spare.is_none() {
+            let emptied = std::fs::rename(&path, self.folder.draft(&self.writer));
+            self.spare = emptied.and_then(|()| file.set_len(0)).is_ok().then_some(file);
         }
+        remove(&path);
+    }
+
+    /// Opens an empty draft.
+    fn draft(&self) -> io::Result<File> {
+        let path = self.folder.draft(&self.writer);
+        let file = File::options().append(true).create(true).mode(0o600).open(path)?;
+        file.set_len(0)?;
+        Ok(file)
     }
 
     /// Writes a file that takes the place of what there was of this write, once it is whole.
@@ -111,11 +134,12 @@ impl UsageJournal {
         for entry in all {
             push_line(&mut text, &entry)?;
         }
-        let path = self.folder.path(&self.writer, number);
-        let draft = path.with_extension(DRAFT);
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        let mut file = match self.spare.take() {
+            Some(file) => file,
+            None => self.draft()?,
+        };
         file.write_all(&text)?;
-        std::fs::rename(&draft, &path)?;
+        std::fs::rename(self.folder.draft(&self.writer), self.folder.path(&self.writer, number))?;
         let bytes = text.len() as u64;
         let bytes_max = SEGMENT_BYTES_MAX.max(2 * bytes);
         self.segments.insert(number, Segment { file, bytes, bytes_max, is_whole: true });
@@ -164,8 +188,9 @@ impl Segment {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::borrow::Cow;
+    use std::path::{Path, PathBuf};
 
     use super::*;
 
@@ -175,21 +200,30 @@ mod tests {
         JournalEntry { tenant, day, route, requests, rows, prompt, cached, computed, output, cost }
     }
 
-    fn journal(data: &std::path::Path) -> UsageJournal {
+    fn journal(data: &Path) -> UsageJournal {
         let folder = Arc::new(JournalFolder::open(data).unwrap());
         let failures = IntCounter::new("failures", "of writes").unwrap();
         UsageJournal::new(folder, ("a".into(), "demo".into()), Clock::start(), failures)
     }
 
-    /// Rows of each write that a journal has left, line by line.
-    fn left(data: &std::path::Path) -> Vec<(u64, Vec<u64>)> {
-        let folder = JournalFolder::open(data).unwrap();
-        let read = |path: &std::path::PathBuf| {
-            let left = LeftSegment::parse(&std::fs::read(path).unwrap()).expect("a first line");
+    /// What a kill would leave of the first journal in a data folder, by writer and number.
+    pub(crate) fn on_disk(data: &Path) -> Vec<LeftSegment> {
+        let entries = std::fs::read_dir(data.join("usage-journal/0")).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut paths: Vec<PathBuf> =
+            paths.filter(|path| !path.ends_with("lock") && path.extension().is_none()).collect();
+        paths.sort();
+        let read = |path: &PathBuf| LeftSegment::parse(&std::fs::read(path).unwrap()).expect("a first line");
+        paths.iter().map(read).collect()
+    }
+
+    /// Rows of each write of it, line by line.
+    fn left(data: &Path) -> Vec<(u64, Vec<u64>)> {
+        let rows_of = |left: LeftSegment| {
             assert_eq!((left.head.writer.as_str(), left.head.model.as_str()), ("a", "demo"));
             (left.head.number, left.entries.iter().map(|entry| entry.rows).collect::<Vec<u64>>())
         };
-        folder.left().iter().map(read).collect()
+        on_disk(data).into_iter().map(rows_of).collect()
     }
 
     #[test]
@@ -205,13 +239,21 @@ mod tests {
             std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
         };
         assert_eq!([mode(1), mode(2)], [0o600, 0o600]);
-        journal.folder.release();
         assert_eq!(left(data.path()), [(1, vec![3, 4]), (2, vec![5])]);
         journal.remove(1);
         journal.remove(1);
         assert_eq!(left(data.path()), [(2, vec![5])]);
+        assert!(journal.spare.is_some(), "the file of the first is used again");
+        journal.add(3, &rows(6), [rows(6)].into_iter());
+        journal.add(3, &rows(7), [rows(13)].into_iter());
+        assert!(journal.spare.is_none());
+        assert_eq!(left(data.path()), [(2, vec![5]), (3, vec![6, 7])]);
         journal.remove(2);
+        journal.remove(3);
         assert!(left(data.path()).is_empty());
+        journal.prepare();
+        journal.folder.release();
+        assert!(JournalFolder::open(data.path()).unwrap().left().is_empty(), "a draft is nothing");
     }
 
     #[test]
@@ -231,7 +273,6 @@ mod tests {
         }
         assert!(was_anew > 0);
         assert_eq!(std::fs::metadata(path).unwrap().len(), longest);
-        journal.folder.release();
         let left = left(data.path());
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].1.iter().sum::<u64>(), ADDED);
@@ -255,7 +296,6 @@ mod tests {
         journal.pace = Pace::default();
         journal.complete(1, [rows(4)].into_iter());
         journal.add(2, &rows(1), [rows(6)].into_iter());
-        journal.folder.release();
         assert_eq!(left(data.path()), [(1, vec![4]), (2, vec![6])]);
     }
 }

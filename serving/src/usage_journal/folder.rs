@@ -13,8 +13,8 @@ const FOLDER: &str = "usage-journal";
 const PROCESSES_MAX: usize = 64;
 /// What a process holds locked for as long as the folder is its own.
 const LOCK: &str = "lock";
-/// Ends the name of a file that is being written, and takes another one's place once it is whole.
-pub(super) const DRAFT: &str = "draft";
+/// Ends the name of a file that takes its place among the others once it is whole.
+const DRAFT: &str = "draft";
 
 /// The folder of this process's journal.
 #[derive(Debug)]
@@ -61,6 +61,11 @@ impl JournalFolder {
     pub(super) fn path(&self, writer: &str, number: u64) -> PathBuf {
         // Names are in the order of numbers.
         self.folder.join(format!("{writer}-{number:020}"))
+    }
+
+    /// Where a writer's next file is written.
+    pub(super) fn draft(&self, writer: &str) -> PathBuf {
+        self.folder.join(format!("{writer}.{DRAFT}"))
     }
 
     fn lock_left(&self) -> MutexGuard<'_, Vec<PathBuf>> {
@@ -149,7 +154,7 @@ mod tests {
         for (folder, writer) in [(&first, "a"), (&second, "b"), (&second, "c")] {
             fs::write(folder.path(writer, 10), "x").unwrap();
             fs::write(folder.path(writer, 9), "x").unwrap();
-            fs::write(folder.path(writer, 11).with_extension(DRAFT), "x").unwrap();
+            fs::write(folder.draft(writer), "x").unwrap();
         }
         second.release();
         let third = JournalFolder::open(data.path()).unwrap();
