@@ -270,7 +270,7 @@ mod tests {
         let folder = Arc::new(JournalFolder::open(data.path()).expect("made"));
         let failures = prometheus::IntCounter::new("failures", "of writes").expect("a name");
         let names = ("a process".to_owned(), "demo".to_owned());
-        let journal = UsageJournal::new(folder, names, Clock::start(), failures);
+        let journal = UsageJournal::new(folder, names, Clock::stopped(), failures);
         let accounts = Accounts::new("a process".to_owned()).with_journal(journal, 1);
         let add = |rows| accounts.add(ACCOUNT, Spent { rows, ..Spent::default() });
         // Of each write its number, and days and rows of its amounts.

@@ -203,7 +203,7 @@ pub(crate) mod tests {
     fn journal(data: &Path) -> UsageJournal {
         let folder = Arc::new(JournalFolder::open(data).unwrap());
         let failures = IntCounter::new("failures", "of writes").unwrap();
-        UsageJournal::new(folder, ("a".into(), "demo".into()), Clock::start(), failures)
+        UsageJournal::new(folder, ("a".into(), "demo".into()), Clock::stopped(), failures)
     }
 
     /// What a kill would leave of the first journal in a data folder, by writer and number.

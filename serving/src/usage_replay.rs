@@ -3,9 +3,10 @@
 //! and what it cannot know, because another database's process left it, is not added at all.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
-use base::{Money, TenantId, TokenCount};
+use base::{Millis, Money, TenantId, TokenCount};
 use store::{UsageKey, UsageReplay, UsageRow, UsageWrite, Used};
 
 use crate::runtime::Runtime;
@@ -14,17 +15,29 @@ use crate::usage_journal::{JournalEntry, LeftSegment};
 /// For so many days a file is kept whose writer the database does not know: the server of its own may start again.
 const FOREIGN_DAYS: u64 = 30;
 
-/// Before requests are taken: has the store know the writers of this process, by which it will tell what of theirs it has, and
-/// sends what others left.
+/// A writer that was heard of within this time need not be heard of again: far less than it takes to be forgotten.
+const HEARD_WITHIN: Millis = Millis(24 * 60 * 60 * 1_000);
+
+/// Before requests are taken: has the store know the writers of this process, and sends what others left.
 pub async fn begin(runtimes: &[Arc<Runtime>]) {
-    for runtime in runtimes.iter().filter(|runtime| runtime.shared.journals.is_some()) {
-        let (writer, at) = (runtime.shared.accounts.writer(), runtime.shared.unix_now());
-        if let Err(error) = runtime.store.add_usage(UsageWrite { writer, number: 0, rows: &[], at }).await {
-            tracing::warn!(%error, "a writer of usage is not known to the database before its first write");
-        }
+    for runtime in runtimes {
+        keep_known(runtime).await;
     }
     if let Some(runtime) = runtimes.first() {
         send_left(runtime).await;
+    }
+}
+
+/// Has the store know the writer of a model's usage, by which it will tell what of its journal it has. One that writes nothing for
+/// long is forgotten, so it is said again now and then.
+pub async fn keep_known(runtime: &Runtime) {
+    let shared = &runtime.shared;
+    if shared.journals.is_none() {
+        return;
+    }
+    let (writer, at) = (shared.accounts.writer(), shared.unix_now());
+    if let Err(error) = runtime.store.know_usage_writer(writer, at, at.before(HEARD_WITHIN)).await {
+        tracing::warn!(%error, "a writer of usage is not known to the database before its next write");
     }
 }
 
@@ -36,6 +49,11 @@ pub async fn send_left(runtime: &Runtime) {
         let shown = path.display();
         let text = match std::fs::read(&path) {
             Ok(text) => text,
+            // Another process of the same database was quicker.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                folder.set_aside(&path);
+                continue;
+            }
             Err(error) => {
                 tracing::error!(%error, path = %shown, "what is left of a journal of usage cannot be read");
                 folder.set_aside(&path);
@@ -65,9 +83,9 @@ pub async fn send_left(runtime: &Runtime) {
                 tracing::warn!(path = %shown, "a journal of usage is another database's, and is not counted in this one");
                 let today = runtime.shared.unix_now().day();
                 let last = left.entries.iter().map(|entry| entry.day).max();
-                match last.is_none_or(|last| last + FOREIGN_DAYS < today) {
+                match last.is_none_or(|last| today.saturating_sub(last) > FOREIGN_DAYS) {
                     true => folder.remove_left(&path),
-                    false => folder.set_aside(&path),
+                    false => folder.leave_to_others(&path),
                 }
             }
             // Not before those that come before it.

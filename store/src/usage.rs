@@ -159,6 +159,22 @@ impl Store {
         .await
     }
 
+    /// Has a writer known that may have written nothing yet, or for long: until it is forgotten, what it leaves can be told from
+    /// what it wrote. One that was heard of after `since` is left as it is.
+    pub async fn know_usage_writer(
+        &self,
+        writer: &str,
+        at: UnixMillis,
+        since: UnixMillis,
+    ) -> Result<(), Error> {
+        let query = sqlx::query(
+            "INSERT INTO usage_writers (id, last, written) VALUES ($1, 0, $2) \
+             ON CONFLICT (id) DO UPDATE SET written = excluded.written WHERE usage_writers.written <= $3",
+        );
+        self.changed(query.bind(writer).bind(at.to_sql()).bind(since.to_sql())).await?;
+        Ok(())
+    }
+
     /// Adds what a process has left of a write, unless it is there. Only of a writer that is known can that be told.
     pub async fn replay_usage(&self, write: UsageWrite<'_>) -> Result<UsageReplay, Error> {
         self.bounded(async {
@@ -185,7 +201,7 @@ impl Store {
         .await
     }
 
-    /// Forgets writers that have written nothing since `before`; says how many.
+    /// Forgets writers that were not heard of since `before`; says how many.
     pub async fn forget_usage_writers(&self, before: UnixMillis) -> Result<u64, Error> {
         let query = sqlx::query("DELETE FROM usage_writers WHERE written < $1").bind(before.to_sql());
         self.changed(query).await

@@ -15,9 +15,9 @@ async fn counted(client: &Client) -> [u64; 4] {
         .map(|name| days.iter().map(|day| day[name].as_u64().unwrap()).sum())
 }
 
-/// What the first journal of a data folder has.
-fn files(data: &std::path::Path) -> Vec<String> {
-    let entries = std::fs::read_dir(data.join("usage-journal/0")).unwrap();
+/// What a folder of the journal has.
+fn files(data: &std::path::Path, folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(data.join("usage-journal").join(folder)).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| !name.ends_with(".draft")).collect();
     names.sort();
@@ -49,14 +49,15 @@ async fn what_a_server_has_not_written_is_counted_once_by_the_next_one_of_its_da
     let (_other_folder, other_store) = lasting_store().await;
     let other = serve_on(config.clone(), model(), other_store).await;
     assert_eq!(counted(&other.client).await, [0; 4], "it is another database's");
-    other.running.drain(std::future::ready(())).await;
-    assert!(files(folder.path()).len() > 1, "what is left, beside the lock");
+    assert!(!files(folder.path(), "foreign").is_empty(), "it is left to whose it is");
 
     let url = format!("sqlite://{}", folder.path().join("test.db").display());
     for _ in 0..2 {
         let next = serve_on(config.clone(), model(), Store::open(&url).await.unwrap()).await;
         assert_eq!(counted(&next.client).await, expected);
         next.running.drain(std::future::ready(())).await;
-        assert_eq!(files(folder.path()), ["lock"]);
+        assert_eq!(files(folder.path(), "1"), ["lock"], "the first folder is the other's");
+        assert!(files(folder.path(), "foreign").is_empty());
     }
+    other.running.drain(std::future::ready(())).await;
 }

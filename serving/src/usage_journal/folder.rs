@@ -13,6 +13,9 @@ const FOLDER: &str = "usage-journal";
 const PROCESSES_MAX: usize = 64;
 /// What a process holds locked for as long as the folder is its own.
 const LOCK: &str = "lock";
+/// Beside the folders of processes: files of another database's processes, which whoever starts looks at too. No process has
+/// them to itself: who sends one that another has sent is told so by the store.
+const FOREIGN: &str = "foreign";
 /// Ends the name of a file that takes its place among the others once it is whole.
 const DRAFT: &str = "draft";
 
@@ -20,6 +23,7 @@ const DRAFT: &str = "draft";
 #[derive(Debug)]
 pub struct JournalFolder {
     folder: PathBuf,
+    foreign: PathBuf,
     /// Files of processes that have ended which the store has not taken, by writer and number.
     left: Mutex<Vec<PathBuf>>,
     lock: File,
@@ -53,8 +57,14 @@ impl JournalFolder {
         let Some((folder, lock)) = own else {
             return Err(io::Error::other(format!("{PROCESSES_MAX} processes have their journals there")));
         };
-        let left = Mutex::new(files(&folder)?);
-        Ok(Self { folder, left, lock })
+        let foreign = data.join(FOLDER).join(FOREIGN);
+        let mut left = files(&folder)?;
+        if foreign.is_dir() {
+            left.extend(files(&foreign)?);
+        }
+        // A writer's files in the order of their numbers, wherever they are.
+        left.sort_by(|one, other| one.file_name().cmp(&other.file_name()));
+        Ok(Self { folder, foreign, left: Mutex::new(left), lock })
     }
 
     /// The file of a write.
@@ -80,6 +90,17 @@ impl JournalFolder {
     /// A file is not asked for again by this process, and stays.
     pub fn set_aside(&self, path: &Path) {
         self.lock_left().retain(|left| left != path);
+    }
+
+    /// A file is another database's: it is not asked for again by this process, and is where a server of that database finds
+    /// it, though this process lives on.
+    pub fn leave_to_others(&self, path: &Path) {
+        self.set_aside(path);
+        let Some(name) = path.file_name() else { return };
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.foreign);
+        if let Err(error) = made.and_then(|()| fs::rename(path, self.foreign.join(name))) {
+            tracing::warn!(%error, path = %path.display(), "a file of another database stays in the journal of usage of this one");
+        }
     }
 
     /// A file is not needed any more.
@@ -118,7 +139,7 @@ fn locked(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The files that a process has left in its folder, by name. A draft is not whole, and what it was to replace is there.
+/// The files that a process has left in its folder. A draft is not whole, and what it was to replace is there.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -131,7 +152,6 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
             false => files.push(path),
         }
     }
-    files.sort();
     Ok(files)
 }
 
@@ -168,5 +188,29 @@ mod tests {
         last.set_aside(&left[1]);
         assert_eq!(names(&last), [named("b"), named("c")].concat());
         assert!(!left[0].exists() && left[1].exists());
+    }
+
+    #[test]
+    fn what_is_another_databases_is_found_while_who_found_it_first_lives() {
+        let data = tempfile::tempdir().unwrap();
+        let first = JournalFolder::open(data.path()).unwrap();
+        for number in [9, 10] {
+            fs::write(first.path("a", number), "x").unwrap();
+        }
+        drop(first);
+        let second = JournalFolder::open(data.path()).unwrap();
+        let named = [9, 10].map(|number| format!("a-{number:020}"));
+        assert_eq!(names(&second), named);
+        second.leave_to_others(&second.left()[0]);
+        assert_eq!(names(&second), named[1..], "it came no further");
+        let third = JournalFolder::open(data.path()).unwrap();
+        assert_eq!(names(&third), named[..1]);
+        third.leave_to_others(&third.left()[0]);
+        drop((second, third));
+        let last = JournalFolder::open(data.path()).unwrap();
+        assert_eq!(names(&last), named, "in the order of their numbers, from two folders");
+        last.remove_left(&last.left()[0]);
+        assert_eq!(names(&last), named[1..]);
+        assert!(fs::read_dir(&last.foreign).unwrap().next().is_none());
     }
 }

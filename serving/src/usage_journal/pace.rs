@@ -9,8 +9,10 @@ const REST: Nanos = Nanos(10_000_000_000);
 const WRITE_NS_MAX: u64 = 100_000_000;
 /// So much of the time between writes may go into writing, as a divisor, ...
 const TIME_PER_WRITING: u64 = 4;
-/// ... and so much beside that at once.
-const WRITING_NS_MAX: u64 = 250_000_000;
+/// ... and so much beside that at once: a machine that is busy for a moment has no slow disk either.
+const WRITING_NS_MAX: u64 = 1_000_000_000;
+/// The same after a rest, until all is well: a disk that still hangs is left alone after one write.
+const WRITING_AFTER_REST_NS_MAX: u64 = 50_000_000;
 /// For so long after a rest all must be well until it is said.
 const WELL: Nanos = Nanos(1_000_000_000);
 
@@ -37,7 +39,8 @@ impl Pace {
         let took = ended.since(began).0.min(WRITE_NS_MAX);
         self.writing_ns = self.writing_ns.saturating_sub(allowed) + took;
         self.ended = ended;
-        self.writing_ns > WRITING_NS_MAX
+        let at_once = if self.is_failing { WRITING_AFTER_REST_NS_MAX } else { WRITING_NS_MAX };
+        self.writing_ns > at_once
     }
 
     /// From now on nothing is written for a while. Whether that is news.
@@ -71,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_slow_disk_makes_it_rest_and_a_process_that_was_stopped_does_not() {
-        assert_eq!(until_rest(5_000, 0), Some(3), "one that hangs");
+        assert_eq!(until_rest(5_000, 0), Some(11), "one that hangs");
         assert_eq!(until_rest(5_000, 1_000), None, "one that was stopped, again and again");
         assert!(until_rest(10, 10).is_some());
         assert_eq!(until_rest(10, 50), None, "a sixth of the time");
@@ -88,5 +91,14 @@ mod tests {
         assert!(!pace.has_recovered(at(21_001)));
         assert!(pace.has_recovered(at(22_500)) && !pace.has_recovered(at(22_501)));
         assert!(pace.rest(at(30_000)), "news again");
+    }
+
+    #[test]
+    fn after_a_rest_one_write_tells_a_disk_that_still_hangs() {
+        let (mut pace, at) = (Pace::default(), |ms: u64| Time(ms * MS));
+        pace.rest(at(1_000));
+        assert!(!pace.wrote(at(11_000), at(11_001)), "it is quick");
+        assert!(pace.wrote(at(11_002), at(16_002)));
+        assert!(!pace.rest(at(16_002)) && pace.rests(at(26_001)));
     }
 }

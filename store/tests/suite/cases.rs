@@ -223,7 +223,7 @@ pub(crate) async fn a_write_that_a_process_left_counts_where_its_writer_is_known
     let sum = || async { store.usage(None, 7..=7).await.expect("read").first().map(|row| row.used.prompt.0) };
     let replay = async |number| store.replay_usage(write(number)).await.expect("taken");
     assert_eq!(replay(1).await, UsageReplay::Foreign);
-    store.add_usage(UsageWrite { rows: &[], ..write(0) }).await.expect("known from now on");
+    store.know_usage_writer("a", at(1), at(0)).await.expect("known from now on");
     assert_eq!((replay(0).await, sum().await), (UsageReplay::Known, None));
     store.add_usage(write(1)).await.expect("added");
     assert_eq!((replay(1).await, sum().await), (UsageReplay::Known, Some(100)));
@@ -231,6 +231,10 @@ pub(crate) async fn a_write_that_a_process_left_counts_where_its_writer_is_known
     assert_eq!((replay(2).await, sum().await), (UsageReplay::Known, Some(200)));
     store.add_usage(write(2)).await.expect("its process was slower to say it");
     assert_eq!(sum().await, Some(200));
+    store.know_usage_writer("a", at(50), at(0)).await.expect("it was heard of lately");
+    store.know_usage_writer("a", at(60), at(1)).await.expect("it lives, and has nothing to write");
+    assert_eq!(store.forget_usage_writers(at(60)).await.expect("none"), 0);
+    assert_eq!(replay(2).await, UsageReplay::Known, "what it wrote is known as before");
     assert_eq!(store.forget_usage_writers(UnixMillis(u64::MAX)).await.expect("forgotten"), 1);
     assert_eq!((replay(3).await, sum().await), (UsageReplay::Foreign, Some(200)));
 }
