@@ -18,6 +18,8 @@ use serving::ownership;
 use serving::relquery_state::Status;
 use serving::start::{Loop, Process, Settings};
 use serving::traces::{Traces, TracesError};
+use serving::usage_journal::JournalFolder;
+use serving::usage_replay;
 use sql::server::{ConnectionLimits, Tls};
 use store::Store;
 use tokio::sync::watch;
@@ -138,8 +140,11 @@ async fn start_models(
     let mut backends = config.backends().into_iter().map(|(_, backend)| backend);
     let first = backends.next().unwrap_or_else(|| config.backend());
     let traces = Traces::start(&config.traces)?;
-    let process = Process::new(settings(config, first, true), store, traces);
+    let journals = journals(config, store);
+    let has_failed = journals.is_err();
+    let process = Process::new(settings(config, first, true), store, traces, journals.unwrap_or_default());
     let own = serving::start::start(settings(config, first, true), loaded, store.clone(), &process)?;
+    own.0.shared.metrics.usage_journal_failures.inc_by(u64::from(has_failed));
     let mut started = vec![own];
     for backend in backends {
         let model = || backend.model.name.unwrap_or_default().to_owned();
@@ -150,6 +155,19 @@ async fn start_models(
         started.push(runtime.map_err(|cause| StartError::Model { model: model(), cause })?);
     }
     Ok(started.into_iter().unzip())
+}
+
+/// Where usage is written down until the store has it: in the data folder, where there is one and the store outlives the
+/// process. A place that cannot be had is no reason not to start.
+fn journals(config: &Config, store: &Store) -> std::io::Result<Option<JournalFolder>> {
+    let data = &config.store.data_dir;
+    if !store.outlives_its_process() || !data.is_dir() {
+        return Ok(None);
+    }
+    JournalFolder::open(data).map(Some).inspect_err(|error| {
+        let folder = data.display();
+        tracing::warn!(%error, %folder, "no journal of usage: a kill loses usage that the database does not have");
+    })
 }
 
 /// Binds the addresses of a configuration and starts the server on them.
@@ -173,6 +191,8 @@ pub async fn start_on(
     let current = Arc::new(CurrentApp::new(Arc::clone(&app)));
     // Before anything is let in.
     app.runtime.look_at_database_clock().await;
+    // What counts against budgets of today, too.
+    usage_replay::begin(&runtimes).await;
     limits::refresh(&app).await;
     key_claims::end_all(&app).await;
     files::delete_drafts(&app).await;
@@ -478,5 +498,6 @@ impl Running {
         if tokio::time::timeout(FLUSH_MAX, traces.flush()).await.is_err() {
             tracing::warn!("the collector of traces did not take the last of them in time");
         }
+        self.app.runtime.shared.journals.iter().for_each(|journals| journals.release());
     }
 }

@@ -1,16 +1,20 @@
-//! Requests and tokens, added up in memory by tenant and route, and written to the store in batches.
+//! Requests and tokens, added up in memory by tenant and route, and written to the store in batches; until then they
+//! are in a journal too, where there is one.
 //!
 //! A batch that may or may not have been kept is sent again as it was, under its number, so that the store can tell.
 //! Of rows that the store gets with what they used ([`crate::ticket_usage`]) only their tokens are known here meanwhile.
 //! Bounded by three times tenants times routes. Must not know where the sums are stored.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Money, TenantId};
 use scheduler::Usage;
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+use crate::usage_journal::{JournalEntry, UsageJournal};
 
 /// The route of batches. What their rows use is recorded with the lines, by who records these, so that a kill separates
 /// neither from the other, and what rows used that were called off with their batch is recorded with what is said of that;
@@ -74,6 +78,51 @@ struct Sums {
     last: u64,
     /// Tokens that the store gets with the rows that took them.
     withheld: BTreeMap<Account, u64>,
+    /// The UTC day that was last heard of.
+    day: u64,
+    /// What outlives the process of what is new and what was sent.
+    journal: Option<UsageJournal>,
+}
+
+impl Sums {
+    /// Writes down what was added. `new` is what is sent under the next number.
+    fn write_down(&mut self, account: Account, more: &Spent) {
+        if let Some(journal) = &mut self.journal {
+            journal.add(self.last + 1, &entry(self.day, account, more), entries(self.day, &self.new));
+        }
+    }
+
+    /// Writes down what could not be written down before.
+    fn complete_journal(&mut self) {
+        let Some(journal) = &mut self.journal else { return };
+        if let Some(sent) = &self.sent {
+            journal.complete(sent.number, entries(sent.day, &sent.sums));
+        }
+        if !self.new.is_empty() {
+            journal.complete(self.last + 1, entries(self.day, &self.new));
+        }
+        journal.prepare();
+    }
+}
+
+/// What an account used on a day, as a journal has it.
+fn entry(day: u64, account: Account, spent: &Spent) -> JournalEntry {
+    JournalEntry {
+        tenant: account.tenant.0,
+        day,
+        route: Cow::Borrowed(account.route),
+        requests: spent.requests,
+        rows: spent.rows,
+        prompt: spent.usage.prompt.0,
+        cached: spent.usage.cached.0,
+        computed: spent.usage.computed.0,
+        output: spent.usage.output.0,
+        cost: spent.cost.0,
+    }
+}
+
+fn entries(day: u64, sums: &BTreeMap<Account, Spent>) -> impl Iterator<Item = JournalEntry> {
+    sums.iter().map(move |(account, spent)| entry(day, *account, spent))
 }
 
 /// The sums.
@@ -90,6 +139,13 @@ impl Accounts {
     /// Nothing used. No two accounts that one store ever has may have one name as its writers.
     pub fn new(writer: String) -> Self {
         Self { writer, sums: Mutex::default(), writing: tokio::sync::RwLock::default() }
+    }
+
+    /// The same with a journal of this writer. `day`: the UTC day, until [`Self::send`] is told another.
+    pub fn with_journal(mut self, journal: UsageJournal, day: u64) -> Self {
+        let sums = self.sums.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (sums.journal, sums.day) = (Some(journal), day);
+        self
     }
 
     /// Their name in the store.
@@ -111,9 +167,11 @@ impl Accounts {
         self.writing.write().await
     }
 
-    /// Adds to a sum.
+    /// Adds to a sum. Where there is a journal it has it from here on.
     pub fn add(&self, account: Account, more: Spent) {
-        *self.sums().new.entry(account).or_default() += more;
+        let mut sums = self.sums();
+        *sums.new.entry(account).or_default() += more;
+        sums.write_down(account, &more);
     }
 
     /// What a sum holds that is not known to be in the store.
@@ -154,17 +212,23 @@ impl Accounts {
     /// which is of `day`. `None`: nothing.
     pub fn send(&self, day: u64) -> Option<Arc<SentSums>> {
         let mut sums = self.sums();
+        sums.day = day;
         if sums.sent.is_none() && !sums.new.is_empty() {
             sums.last += 1;
             let (number, new) = (sums.last, std::mem::take(&mut sums.new));
             sums.sent = Some(Arc::new(SentSums { number, day, sums: new }));
         }
+        sums.complete_journal();
         sums.sent.clone()
     }
 
     /// What was sent is in the store.
     pub fn kept(&self) {
-        self.sums().sent = None;
+        let mut sums = self.sums();
+        let sent = sums.sent.take();
+        if let (Some(sent), Some(journal)) = (sent, &mut sums.journal) {
+            journal.remove(sent.number);
+        }
     }
 }
 
@@ -173,6 +237,9 @@ mod tests {
     use base::TokenCount;
 
     use super::*;
+    use crate::clock::Clock;
+    use crate::usage_journal::tests::on_disk;
+    use crate::usage_journal::{JournalFolder, LeftSegment};
 
     const ACCOUNT: Account = Account { tenant: TenantId(1), route: "cells" };
 
@@ -195,6 +262,37 @@ mod tests {
         accounts.kept();
         assert!(accounts.send(2).is_none());
         assert_eq!(accounts.of(ACCOUNT), Spent::default());
+    }
+
+    #[test]
+    fn what_the_store_may_not_have_is_in_the_journal_under_the_number_that_it_is_sent_with() {
+        let data = tempfile::tempdir().expect("a folder");
+        let folder = Arc::new(JournalFolder::open(data.path()).expect("made"));
+        let failures = prometheus::IntCounter::new("failures", "of writes").expect("a name");
+        let names = ("a process".to_owned(), "demo".to_owned());
+        let journal = UsageJournal::new(folder, names, Clock::stopped(), failures);
+        let accounts = Accounts::new("a process".to_owned()).with_journal(journal, 1);
+        let add = |rows| accounts.add(ACCOUNT, Spent { rows, ..Spent::default() });
+        // Of each write its number, and days and rows of its amounts.
+        let amounts = |left: &LeftSegment| -> Vec<(u64, u64)> {
+            left.entries.iter().map(|entry| (entry.day, entry.rows)).collect()
+        };
+        let left = || -> Vec<(u64, Vec<(u64, u64)>)> {
+            on_disk(data.path()).iter().map(|left| (left.head.number, amounts(left))).collect()
+        };
+        assert!(accounts.send(1).is_none() && left().is_empty());
+        add(3);
+        assert_eq!(left(), [(1, vec![(1, 3)])]);
+        assert_eq!(accounts.send(2).expect("something was used").number, 1);
+        add(4);
+        add(5);
+        assert_eq!(accounts.send(2).expect("it is not known to be kept").number, 1);
+        assert_eq!(left(), [(1, vec![(1, 3)]), (2, vec![(2, 4), (2, 5)])]);
+        accounts.kept();
+        assert_eq!(left(), [(2, vec![(2, 4), (2, 5)])]);
+        assert_eq!(accounts.send(2).expect("what came since").number, 2);
+        accounts.kept();
+        assert!(left().is_empty());
     }
 
     #[test]

@@ -18,6 +18,12 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
+    /// A clock for tests that nothing takes time by: it starts after their end.
+    #[cfg(test)]
+    pub(crate) fn stopped() -> Self {
+        Self { start: Instant::now() + Duration::from_secs(86_400) }
+    }
+
     /// What a future gives, unless the deadline passes first. What is ready at once is never late.
     pub async fn within<F: Future>(&self, deadline: Option<Deadline>, work: F) -> Result<F::Output, Late> {
         match deadline {

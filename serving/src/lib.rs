@@ -43,6 +43,8 @@ pub mod start;
 pub mod submit;
 pub mod ticket_usage;
 pub mod traces;
+pub mod usage_journal;
+pub mod usage_replay;
 pub mod usage_writer;
 pub mod view;
 

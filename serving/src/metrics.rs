@@ -67,6 +67,8 @@ pub struct Metrics {
     replicas: ReplicaVecs,
     /// Reports to the gateways that share the replicas which did not reach the database.
     pub lease_failures: IntCounter,
+    /// Writes of the journal of usage that failed or took too long.
+    pub usage_journal_failures: IntCounter,
     tenants: Tenants,
     vllm: Vllm,
     exemplars: ExemplarIndex,
@@ -111,6 +113,10 @@ impl Metrics {
             lease_failures: r.counter(
                 "relserve_lease_failures_total",
                 "Renewals of leases of replicas that the database did not take",
+            ),
+            usage_journal_failures: r.counter(
+                "relserve_usage_journal_failures_total",
+                "Writes of the journal of usage that failed or took too long: a kill may lose usage that the database does not have",
             ),
             tenants: Tenants::register(&r, tenants),
             vllm: Vllm::register(&r),

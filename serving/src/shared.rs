@@ -22,6 +22,7 @@ use crate::relquery_state::{RelQueryState, ScoresBudget, State};
 use crate::replicas::LeaseSignal;
 use crate::results::Results;
 use crate::traces::{EndedRelQuery, Traces};
+use crate::usage_journal::JournalFolder;
 use crate::view::View;
 
 /// What the loop shares with the handlers.
@@ -39,6 +40,8 @@ pub struct Shared {
     pub results: Arc<Results>,
     /// Tokens used, by tenant and route.
     pub accounts: Accounts,
+    /// Where their journals are, of all models, and what earlier processes left in theirs.
+    pub journals: Option<Arc<JournalFolder>>,
     /// What tenants may use, of all models.
     pub budgets: Arc<Budgets>,
     /// What may be in memory of how likely prompts were.
@@ -176,6 +179,7 @@ pub(crate) mod tests {
             metrics: crate::metrics::tests::fresh(),
             results: Arc::new(Results::new(0)),
             accounts: Accounts::new("a test".to_owned()),
+            journals: None,
             budgets: Arc::default(),
             scores: ScoresBudget::default(),
             prices: ModelPrices::new(crate::price::TokenPrices::default()),

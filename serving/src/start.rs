@@ -31,6 +31,7 @@ use crate::results::Results;
 use crate::runtime::Runtime;
 use crate::shared::{Ids, Shared};
 use crate::traces::Traces;
+use crate::usage_journal::{JournalFolder, UsageJournal};
 use crate::view::View;
 
 /// What the runtime is told.
@@ -83,11 +84,18 @@ pub struct Process {
     leases: Option<Arc<LeaseSignal>>,
     gateway: Arc<GatewayIds>,
     traces: Arc<Traces>,
+    journals: Option<Arc<JournalFolder>>,
 }
 
 impl Process {
-    /// For models that are served with these settings on this store.
-    pub fn new(settings: Settings<'_>, store: &Store, traces: Traces) -> Self {
+    /// For models that are served with these settings on this store. `journals`: where usage is written down until the store
+    /// has it; without it a kill loses that of the last moments.
+    pub fn new(
+        settings: Settings<'_>,
+        store: &Store,
+        traces: Traces,
+        journals: Option<JournalFolder>,
+    ) -> Self {
         let clock = Clock::start();
         let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
         Self {
@@ -100,6 +108,7 @@ impl Process {
             leases: lease_signal(settings.backend.fleet, store).map(Arc::new),
             gateway: Arc::new(GatewayIds::of(rand::random(), rand::random())),
             traces: Arc::new(traces),
+            journals: journals.map(Arc::new),
         }
     }
 
@@ -204,21 +213,23 @@ fn shared(
 ) -> Shared {
     let view = Arc::new(Mutex::new(View { cost, ..View::default() }));
     let live = Arc::new(Live::new(settings.live.clone()));
+    let metrics = Metrics::new(
+        &model.name,
+        settings.tenant_series,
+        ScrapedStates {
+            view: Arc::clone(&view),
+            live: Arc::clone(&live),
+            store: Arc::clone(store.health()),
+            traces: Arc::clone(process.traces.counts()),
+        },
+    );
     Shared {
         intake: Intake::new(settings.queue_rows_max),
         pulse: Pulse::default(),
-        metrics: Metrics::new(
-            &model.name,
-            settings.tenant_series,
-            ScrapedStates {
-                view: Arc::clone(&view),
-                live: Arc::clone(&live),
-                store: Arc::clone(store.health()),
-                traces: Arc::clone(process.traces.counts()),
-            },
-        ),
         results: Arc::clone(&process.results),
-        accounts: Accounts::new(format!("{:032x}", rand::random::<u128>())),
+        accounts: accounts(&model.name, &metrics, process),
+        journals: process.journals.clone(),
+        metrics,
         budgets: Arc::clone(&process.budgets),
         scores: ScoresBudget::default(),
         prices: ModelPrices::new(settings.backend.token_prices()),
@@ -234,4 +245,14 @@ fn shared(
         clock: process.clock,
         database_clock: Arc::clone(&process.database_clock),
     }
+}
+
+/// Sums of a model's usage, with a journal where the process has a place for it.
+fn accounts(model: &str, metrics: &Metrics, process: &Process) -> Accounts {
+    let writer = format!("{:032x}", rand::random::<u128>());
+    let accounts = Accounts::new(writer.clone());
+    let Some(folder) = &process.journals else { return accounts };
+    let failures = metrics.usage_journal_failures.clone();
+    let journal = UsageJournal::new(Arc::clone(folder), (writer, model.to_owned()), process.clock, failures);
+    accounts.with_journal(journal, process.database_clock.at(process.clock.now()).day())
 }

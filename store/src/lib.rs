@@ -82,7 +82,7 @@ pub use tickets::{
 };
 pub use time::{UnixMillis, month_start};
 pub use uploads::{BYTES_COMING, NewPartedUpload, PartedUpload, UploadState};
-pub use usage::{UsageKey, UsageRow, UsageWrite, Used};
+pub use usage::{UsageKey, UsageReplay, UsageRow, UsageWrite, Used};
 pub use workbooks::{
     Workbook, WorkbookDeleted, WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookUsage, WorkbookVersion,
 };

@@ -71,6 +71,18 @@ pub struct UsageWrite<'a> {
     pub at: UnixMillis,
 }
 
+/// What became of a write that a process has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageReplay {
+    /// It is added.
+    Added,
+    /// It was there already, or a later one of its writer.
+    Known,
+    /// Its writer is not known: another database's, or one that has been silent for so long that it was forgotten. Nothing is
+    /// added: nobody could tell whether it was there.
+    Foreign,
+}
+
 /// A tenant's sums. A statement for both, with a condition that holds where no tenant is given, would have SQLite read
 /// the whole table for each.
 const OF_TENANT: &str = "SELECT tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost \
@@ -147,7 +159,49 @@ impl Store {
         .await
     }
 
-    /// Forgets writers that have written nothing since `before`; says how many.
+    /// Has a writer known that may have written nothing yet, or for long: until it is forgotten, what it leaves can be told from
+    /// what it wrote. One that was heard of after `since` is left as it is.
+    pub async fn know_usage_writer(
+        &self,
+        writer: &str,
+        at: UnixMillis,
+        since: UnixMillis,
+    ) -> Result<(), Error> {
+        let query = sqlx::query(
+            "INSERT INTO usage_writers (id, last, written) VALUES ($1, 0, $2) \
+             ON CONFLICT (id) DO UPDATE SET written = excluded.written WHERE usage_writers.written <= $3",
+        );
+        self.changed(query.bind(writer).bind(at.to_sql()).bind(since.to_sql())).await?;
+        Ok(())
+    }
+
+    /// Adds what a process has left of a write, unless it is there. Only of a writer that is known can that be told.
+    pub async fn replay_usage(&self, write: UsageWrite<'_>) -> Result<UsageReplay, Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Usage).await?;
+            let last: Option<(i64,)> = sqlx::query_as("SELECT last FROM usage_writers WHERE id = $1")
+                .bind(write.writer)
+                .fetch_optional(&mut *tx)
+                .await?;
+            match last {
+                None => return Ok(UsageReplay::Foreign),
+                Some((last,)) if last >= to_sql(write.number) => return Ok(UsageReplay::Known),
+                Some(_) => {}
+            }
+            sqlx::query("UPDATE usage_writers SET last = $2, written = $3 WHERE id = $1")
+                .bind(write.writer)
+                .bind(to_sql(write.number))
+                .bind(write.at.to_sql())
+                .execute(&mut *tx)
+                .await?;
+            add(&mut tx, write.rows).await?;
+            tx.commit().await?;
+            Ok(UsageReplay::Added)
+        })
+        .await
+    }
+
+    /// Forgets writers that were not heard of since `before`; says how many.
     pub async fn forget_usage_writers(&self, before: UnixMillis) -> Result<u64, Error> {
         let query = sqlx::query("DELETE FROM usage_writers WHERE written < $1").bind(before.to_sql());
         self.changed(query).await

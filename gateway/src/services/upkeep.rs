@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Millis, Nanos};
-use serving::{calibrate, usage_writer};
+use serving::{calibrate, usage_replay, usage_writer};
 use tokio::sync::watch;
 
 use crate::services::old_usage::UsageMerger;
@@ -30,7 +30,7 @@ fn rounds_per_lease(flush: Millis) -> u64 {
     (RENEWAL_MS / flush.0.max(1)).clamp(1, ROUNDS_PER_LEASE)
 }
 
-/// How long a writer of usage is known that has written nothing: longer than any database is away.
+/// How long a writer of usage is known that was not heard of: longer than any database is away.
 const USAGE_WRITERS_KEPT: Millis = Millis(30 * 24 * 60 * 60 * 1_000);
 
 /// Writes every `store.flush_ms`, and once more when told to stop. Each round is one of the configuration of then.
@@ -49,6 +49,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         let app = current.get();
         // Before anything is written.
         app.runtime.store.look_at_file().await;
+        usage_replay::send_left(&app.runtime).await;
         for model in app.models.iter() {
             usage_writer::write_usage(&model.runtime).await;
         }
@@ -128,6 +129,9 @@ async fn forget(app: &App) {
     note(store.expire_responses(now).await, "old responses were not deleted");
     note(store.expire_key_claims().await, "old claims of idempotency keys were not deleted");
     note(store.expire_signed_in_keys(now).await, "old keys of sign-in links were not deleted");
+    for model in app.models.iter() {
+        usage_replay::keep_known(&model.runtime).await;
+    }
     let silent_since = now.before(USAGE_WRITERS_KEPT);
     note(store.forget_usage_writers(silent_since).await, "old writers of usage were not forgotten");
 }

@@ -101,6 +101,7 @@ mod tools;
 mod traces;
 mod untrusted_replicas;
 mod uploads;
+mod usage_journal;
 mod vllm;
 mod websocket;
 mod workbooks;

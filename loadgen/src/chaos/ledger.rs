@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::plan::{Fault, FaultKind, GATEWAYS, Subject};
+use super::plan::{Fault, FaultKind, GATEWAYS};
 use super::request::{ChaosRequest, RequestKind};
 
 /// Time within which a gateway that is well has written what it counted, with much to spare (`store.flush_ms` is a
-/// tenth of a second here).
+/// tenth of a second here): until then an end that was seen may not be stored.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
 /// Time for which a disturbance of writes may go on after its end: one call of the store and a wait for a connection.
 const DISTURBED_AFTER: Duration = Duration::from_secs(25);
@@ -24,13 +24,11 @@ pub(super) enum RowsOutcome {
     Unknown,
 }
 
-/// Rows that were asked of one gateway and not promised.
+/// Rows that were asked and not promised.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentRows {
     pub(super) tenant: usize,
-    pub(super) gateway: usize,
     pub(super) rows: u64,
-    pub(super) ended: Duration,
     pub(super) outcome: RowsOutcome,
 }
 
@@ -102,18 +100,15 @@ impl Ledger {
     /// Rows of a tenant that usage must show at `now`, but for those of batches and of tickets of relQueries: those are
     /// counted as they are recorded.
     ///
-    /// What was delivered is counted, unless its gateway was killed before it can have written that. What nobody
-    /// knows the end of may be counted. Rows of a statement's ticket that a kill interrupts are counted once, not at all, or
-    /// again: the statement runs anew.
+    /// What was delivered is counted, whatever was killed and whatever was away. What nobody knows the end of may be
+    /// counted. Rows of a statement's ticket that a kill interrupts are counted once, not at all, or again: the statement
+    /// runs anew.
     pub(super) fn bounds(&self, tenant: usize, now: Duration) -> Bounds {
         let mut bounds = Bounds::default();
         for sent in self.sent.iter().filter(|sent| sent.tenant == tenant) {
             match sent.outcome {
                 RowsOutcome::Delivered { failed } => {
-                    let is_lost = self.kills(sent.gateway).any(|kill| {
-                        self.unwritten_since(sent.gateway, kill) <= sent.ended && sent.ended <= kill
-                    });
-                    bounds.least += if is_lost { 0 } else { sent.rows - failed };
+                    bounds.least += sent.rows - failed;
                     bounds.most += sent.rows;
                 }
                 RowsOutcome::Refused => {}
@@ -158,37 +153,12 @@ impl Ledger {
         self.promises.iter().filter(is_it)
     }
 
-    fn kills(&self, gateway: usize) -> impl Iterator<Item = Duration> {
-        let is_it = move |incident: &&Incident| {
-            incident.fault.kind == FaultKind::KillGateway
-                && incident.fault.subject == Subject::Gateway(gateway)
-        };
-        self.incidents.iter().filter(is_it).map(|incident| incident.began)
-    }
-
     /// Kills of gateways between two times.
     fn interruptions(&self, from: Duration, until: Duration) -> u64 {
         let is_it = |incident: &&Incident| {
             incident.fault.kind == FaultKind::KillGateway && incident.began <= until && incident.ended >= from
         };
         self.incidents.iter().filter(is_it).count() as u64
-    }
-
-    /// Since when a gateway may not have written what it counted, at its kill.
-    fn unwritten_since(&self, gateway: usize, kill: Duration) -> Duration {
-        let mut since = kill.saturating_sub(FLUSHED_WITHIN);
-        loop {
-            let disturbing = self.incidents.iter().filter(|incident| {
-                incident.fault.kind.disturbs_writes_of(incident.fault.subject, gateway)
-                    && incident.began <= kill
-                    && incident.ended + DISTURBED_AFTER >= since
-            });
-            let earliest = disturbing.map(|incident| incident.began.saturating_sub(FLUSHED_WITHIN)).min();
-            match earliest.filter(|earliest| *earliest < since) {
-                Some(earlier) => since = earlier,
-                None => return since,
-            }
-        }
     }
 }
 
@@ -199,6 +169,7 @@ pub(super) fn other(gateway: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::Subject;
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
@@ -208,8 +179,8 @@ mod tests {
         Incident { fault, began: S * began, ended: S * ended }
     }
 
-    fn sent(ended: u32, outcome: RowsOutcome) -> SentRows {
-        SentRows { tenant: 0, gateway: 0, rows: 10, ended: S * ended, outcome }
+    fn sent(outcome: RowsOutcome) -> SentRows {
+        SentRows { tenant: 0, rows: 10, outcome }
     }
 
     fn bounds(ledger: &Ledger) -> (u64, u64) {
@@ -218,32 +189,22 @@ mod tests {
     }
 
     #[test]
-    fn without_kills_usage_is_exact_but_for_what_nobody_knows() {
+    fn usage_is_exact_but_for_what_nobody_knows_whatever_is_killed() {
         let mut ledger = Ledger::default();
-        ledger.sent.push(sent(10, RowsOutcome::Delivered { failed: 0 }));
-        ledger.sent.push(sent(10, RowsOutcome::Refused));
-        ledger.sent.push(SentRows { tenant: 1, ..sent(10, RowsOutcome::Delivered { failed: 0 }) });
+        ledger.sent.push(sent(RowsOutcome::Delivered { failed: 0 }));
+        ledger.sent.push(sent(RowsOutcome::Refused));
+        ledger.sent.push(SentRows { tenant: 1, ..sent(RowsOutcome::Delivered { failed: 0 }) });
         assert_eq!(bounds(&ledger), (10, 10));
-        ledger.sent.push(sent(10, RowsOutcome::Unknown));
-        assert_eq!(bounds(&ledger), (10, 20));
+        ledger.incidents.push(incident(FaultKind::StopDatabase, Subject::Database, 1, 12));
+        ledger.incidents.push(incident(FaultKind::KillGateway, Subject::Gateway(0), 10, 12));
+        assert_eq!(bounds(&ledger), (10, 10));
+        ledger.sent.push(sent(RowsOutcome::Delivered { failed: 4 }));
+        assert_eq!(bounds(&ledger), (16, 20));
+        ledger.sent.push(sent(RowsOutcome::Unknown));
+        assert_eq!(bounds(&ledger), (16, 30));
         assert!(
-            !ledger.bounds(0, S).holds(9) && ledger.bounds(0, S).holds(20) && !ledger.bounds(0, S).holds(21)
+            !ledger.bounds(0, S).holds(15) && ledger.bounds(0, S).holds(30) && !ledger.bounds(0, S).holds(31)
         );
-    }
-
-    #[test]
-    fn a_kill_loses_what_its_gateway_had_not_written_and_no_more() {
-        let delivered = RowsOutcome::Delivered { failed: 0 };
-        let mut ledger = Ledger { sent: vec![sent(50, delivered), sent(98, delivered)], ..Ledger::default() };
-        ledger.incidents.push(incident(FaultKind::KillGateway, Subject::Gateway(1), 100, 102));
-        ledger.incidents.push(incident(FaultKind::JumpClock, Subject::Gateway(0), 51, 98));
-        assert_eq!(bounds(&ledger), (20, 20), "another gateway's kill");
-        ledger.incidents.push(incident(FaultKind::KillGateway, Subject::Gateway(0), 100, 102));
-        assert_eq!(bounds(&ledger), (10, 20));
-        ledger.incidents.push(incident(FaultKind::StopDatabase, Subject::Database, 70, 80));
-        assert_eq!(bounds(&ledger), (10, 20), "written between the two");
-        ledger.incidents.push(incident(FaultKind::CutDatabase, Subject::DatabaseLink(0), 51, 55));
-        assert_eq!(bounds(&ledger), (0, 20), "one disturbance after another, up to the kill");
     }
 
     #[test]

@@ -109,10 +109,8 @@ impl SharedLoad {
         self.tenants.get(tenant)?.targets.get(gateway)
     }
 
-    fn note(&self, request: &ChaosRequest, gateway: usize, outcome: RowsOutcome) {
-        let sent =
-            SentRows { tenant: request.tenant, gateway, rows: request.rows, ended: self.now(), outcome };
-        self.ledger().sent.push(sent);
+    fn note(&self, request: &ChaosRequest, outcome: RowsOutcome) {
+        self.ledger().sent.push(SentRows { tenant: request.tenant, rows: request.rows, outcome });
     }
 
     fn broke(&self, promise: &'static str, request: &ChaosRequest, what: &str) {
@@ -146,14 +144,13 @@ impl SharedLoad {
     async fn ask(&self, request: &ChaosRequest) -> &'static str {
         let Some(target) = self.target(request.tenant, request.gateway) else { return FAILED };
         let reply = self.read(request.tenant, target.post(request.path(), &request.body())).await;
-        self.settle(request, request.gateway, reply).0
+        self.settle(request, reply).0
     }
 
     /// Judges what came of rows and notes it; an answer where there is one.
     fn settle(
         &self,
         request: &ChaosRequest,
-        gateway: usize,
         reply: Result<RawReply, String>,
     ) -> (&'static str, Option<JudgedAnswer>) {
         let (outcome, how, answer) = match reply {
@@ -175,7 +172,7 @@ impl SharedLoad {
                 (outcome, how, None)
             }
         };
-        self.note(request, gateway, outcome);
+        self.note(request, outcome);
         (how, answer)
     }
 
@@ -209,7 +206,7 @@ impl SharedLoad {
             }
             Err(_) => FAILED,
         };
-        self.note(request, request.gateway, RowsOutcome::Unknown);
+        self.note(request, RowsOutcome::Unknown);
         how
     }
 
@@ -229,7 +226,7 @@ impl SharedLoad {
                 }
                 Err(_) => {}
             }
-            self.note(request, gateway, RowsOutcome::Unknown);
+            self.note(request, RowsOutcome::Unknown);
             gateway = other(gateway);
             tokio::time::sleep(RETRY).await;
         }
@@ -246,7 +243,7 @@ impl SharedLoad {
                 // A repeated request may be given the answer that another gateway made.
                 let outcome =
                     if tries == 1 { RowsOutcome::Delivered { failed } } else { RowsOutcome::Unknown };
-                self.note(request, gateway, outcome);
+                self.note(request, outcome);
                 return ANSWERED;
             }
             Ok(JudgedAnswer::Broken(_)) => return "broken off",
@@ -281,7 +278,7 @@ impl SharedLoad {
             }
             Ok(JudgedAnswer::Ticket(_)) => false,
             Ok(JudgedAnswer::Whole { .. } | JudgedAnswer::Broken(_)) => {
-                self.note(request, gateway, RowsOutcome::Unknown);
+                self.note(request, RowsOutcome::Unknown);
                 false
             }
             Err(problem) => {
@@ -295,7 +292,7 @@ impl SharedLoad {
         let began = self.now();
         let Some(target) = self.target(request.tenant, request.gateway) else { return FAILED };
         let reply = self.read(request.tenant, target.post(request.path(), &request.body())).await;
-        let (how, answer) = self.settle(request, request.gateway, reply);
+        let (how, answer) = self.settle(request, reply);
         if let Some(JudgedAnswer::Ticket(id)) = answer {
             self.promise(request, id, began);
         }

@@ -110,17 +110,6 @@ impl FaultKind {
             }
         }
     }
-
-    /// Whether a gateway may fail to write to the database meanwhile.
-    pub fn disturbs_writes_of(self, subject: Subject, gateway: usize) -> bool {
-        match subject {
-            Subject::Gateway(other) | Subject::DatabaseLink(other) => {
-                other == gateway && !matches!(self, Self::KillGateway | Self::JumpClock)
-            }
-            Subject::Database => true,
-            Subject::Replica(_) | Subject::ReplicaLink(..) => false,
-        }
-    }
 }
 
 /// One fault.

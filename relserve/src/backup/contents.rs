@@ -68,6 +68,7 @@ fn reason(name: &str) -> &'static str {
         "models" => "models are fetched anew",
         "sql-files" => "copies of uploaded files, which are in the database",
         "address" => "where a server listens, for as long as it runs",
+        "usage-journal" => "usage of the last moments, which the server it is of writes to the database",
         "first-key" => "a key in clear text; the database has its hash, and it goes on working",
         _ => "not written by RelServe",
     }
@@ -109,6 +110,7 @@ mod tests {
             "tables/1/.definitions/view.sql",
             "tables/1/sales.csv",
             "tables/2/part/0.parquet",
+            "usage-journal/0/lock",
         ];
         for file in files {
             let path = folder.path().join(file);
@@ -124,7 +126,8 @@ mod tests {
         );
         let left_out: Vec<_> =
             contents.left_out.iter().map(|(path, _)| path.strip_prefix(folder.path())).collect();
-        let expected = ["first-key", "models", "operators.toml", "sql-files", "tables/1/same.csv"];
+        let expected =
+            ["first-key", "models", "operators.toml", "sql-files", "tables/1/same.csv", "usage-journal"];
         assert_eq!(left_out, expected.map(|name| Ok(Path::new(name))));
         assert_eq!(Contents::of(&folder.path().join("none")).expect("it may be absent"), Contents::default());
     }

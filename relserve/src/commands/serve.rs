@@ -125,6 +125,10 @@ pub(crate) async fn run(
     let tenants = store.tenants().await?;
     let tenant = tenants.into_iter().find(|tenant| tenant.id == DEFAULT_TENANT).map(|tenant| tenant.name);
     let tenant = tenant.unwrap_or_default();
+    // With a database elsewhere too: what is counted is written down there until that has it.
+    if let Err(error) = std::fs::create_dir_all(&config.store.data_dir) {
+        tracing::warn!(%error, folder = %config.store.data_dir.display(), "the data folder cannot be made");
+    }
     let running = app::start_on(ports, config, backend, store).await?;
     let _noted = sign_in::note_address(&running.app.config, running.address);
     // Last, when nothing else can fail any more: a key that is made but not shown is lost. Until there is one, nobody is

@@ -1,5 +1,5 @@
 //! A program that is killed while it works: every line of a batch once, what was seen of a ticket stays as it was, and usage
-//! is that of the rows that are stored.
+//! is that of the rows that are stored, and of those that were answered.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -206,4 +206,76 @@ async fn on_postgres_every_row_of_a_ticket_that_was_seen_is_the_same_after_kills
     process.kill().unwrap();
     process.wait().unwrap();
     assert_eq!(counted_as_stored(&pool, ticket).await, ROWS);
+}
+
+/// What was answered, as usage must have it: requests, rows, and tokens of prompts and of answers.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Answered([u64; 4]);
+
+impl Answered {
+    /// Requests, each of a row that was never asked before.
+    const REQUESTS: u64 = 25;
+
+    async fn ask(&mut self, client: &Client) {
+        for _ in 0..Self::REQUESTS {
+            let Self([requests, rows, prompts, answers]) = self;
+            let row = json!([format!("word {requests}")]);
+            let body = json!({"template": "Tell of {w}", "rows": [row], "max_tokens": 3});
+            let reply = client.post("/v1/relqueries", &body).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            let usage = reply.json()["usage"].clone();
+            *requests += 1;
+            *rows += 1;
+            *prompts += usage["prompt_tokens"].as_u64().unwrap();
+            *answers += usage["completion_tokens"].as_u64().unwrap();
+        }
+    }
+
+    /// What usage has.
+    async fn counted(client: &Client) -> Self {
+        let usage = client.get("/v1/usage?days=2").await.json();
+        let days = usage["data"].as_array().unwrap();
+        let names = ["requests", "rows", "prompt_tokens", "completion_tokens"];
+        Self(names.map(|name| days.iter().map(|day| day[name].as_u64().unwrap()).sum()))
+    }
+}
+
+#[actix_web::test]
+async fn what_was_answered_is_counted_once_however_soon_its_server_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (settings, data) = (dir.path().join("flush.toml"), dir.path().join("data"));
+    let (mut key, mut answered) = (None, Answered::default());
+    // Nothing is written to the database before the kill; all the time; now and then.
+    for flush_ms in [20_000, 1, 20, 20_000] {
+        std::fs::write(&settings, format!("[store]\nflush_ms = {flush_ms}\n")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&settings);
+        let (mut process, client) = client_of(run(command.arg("--data-dir").arg(&data)), &mut key);
+        assert_eq!(Answered::counted(&client).await, answered, "at the start of the next");
+        answered.ask(&client).await;
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    let (mut process, client) = start(&data, &mut key);
+    assert_eq!(Answered::counted(&client).await, answered);
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+#[actix_web::test]
+async fn on_postgres_what_was_answered_while_the_database_was_away_is_counted_after_a_kill() {
+    let Some(postgres) = Server::start() else { return };
+    let url = postgres.create_database("away").await;
+    let (dir, mut key, mut answered) = (tempfile::tempdir().unwrap(), None, Answered::default());
+    let (mut process, client) = start_on(dir.path(), &url, &mut key);
+    answered.ask(&client).await;
+    postgres.crash();
+    answered.ask(&client).await;
+    process.kill().unwrap();
+    process.wait().unwrap();
+    postgres.resume();
+    let (mut process, client) = start_on(dir.path(), &url, &mut key);
+    assert_eq!(Answered::counted(&client).await, answered);
+    process.kill().unwrap();
+    process.wait().unwrap();
 }

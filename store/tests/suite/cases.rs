@@ -3,7 +3,7 @@
 use base::{Millis, Money, TenantId, TokenCount};
 use store::{
     DEFAULT_TENANT, Error, KeyLookup, KeyScope, NewKey, NewResult, ResultKey, ResultLimits, SCHEMA_VERSION,
-    Store, UsageKey, UsageRow, UsageWrite, Used,
+    Store, UnixMillis, UsageKey, UsageReplay, UsageRow, UsageWrite, Used,
 };
 
 use super::{at, first_write, open, second_tenant};
@@ -212,6 +212,31 @@ pub(crate) async fn a_write_of_usage_that_is_sent_again_counts_once(url: String)
     assert_eq!(store.forget_usage_writers(at(50)).await.expect("forgotten"), 1, "the one that is silent");
     store.add_usage(late).await.expect("taken");
     assert_eq!(sums().await, [(4, 400), (4, 4)], "the other is known");
+}
+
+pub(crate) async fn a_write_that_a_process_left_counts_where_its_writer_is_known_and_it_is_not_there(
+    url: String,
+) {
+    let store = open(&url).await;
+    let rows = [used(7, DEFAULT_TENANT, 100)];
+    let write = |number| UsageWrite { number, ..first_write("a", &rows) };
+    let sum = || async { store.usage(None, 7..=7).await.expect("read").first().map(|row| row.used.prompt.0) };
+    let replay = async |number| store.replay_usage(write(number)).await.expect("taken");
+    assert_eq!(replay(1).await, UsageReplay::Foreign);
+    store.know_usage_writer("a", at(1), at(0)).await.expect("known from now on");
+    assert_eq!((replay(0).await, sum().await), (UsageReplay::Known, None));
+    store.add_usage(write(1)).await.expect("added");
+    assert_eq!((replay(1).await, sum().await), (UsageReplay::Known, Some(100)));
+    assert_eq!((replay(2).await, sum().await), (UsageReplay::Added, Some(200)));
+    assert_eq!((replay(2).await, sum().await), (UsageReplay::Known, Some(200)));
+    store.add_usage(write(2)).await.expect("its process was slower to say it");
+    assert_eq!(sum().await, Some(200));
+    store.know_usage_writer("a", at(50), at(0)).await.expect("it was heard of lately");
+    store.know_usage_writer("a", at(60), at(1)).await.expect("it lives, and has nothing to write");
+    assert_eq!(store.forget_usage_writers(at(60)).await.expect("none"), 0);
+    assert_eq!(replay(2).await, UsageReplay::Known, "what it wrote is known as before");
+    assert_eq!(store.forget_usage_writers(UnixMillis(u64::MAX)).await.expect("forgotten"), 1);
+    assert_eq!((replay(3).await, sum().await), (UsageReplay::Foreign, Some(200)));
 }
 
 pub(crate) async fn usage_from_many_tasks_loses_nothing(url: String) {

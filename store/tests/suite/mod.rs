@@ -34,6 +34,7 @@ macro_rules! for_each_case {
             cases::a_day_of_usage_is_read_in_parts_from_its_end,
             cases::usage_from_many_tasks_loses_nothing,
             cases::a_write_of_usage_that_is_sent_again_counts_once,
+            cases::a_write_that_a_process_left_counts_where_its_writer_is_known_and_it_is_not_there,
             cases::results_come_back_in_the_order_asked,
             cases::a_tenant_never_sees_anothers_results,
             cases::results_expire,
