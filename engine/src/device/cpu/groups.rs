@@ -23,12 +23,7 @@ pub(super) fn panel(isa: Isa) -> usize {
 }
 
 /// Most rows that a kernel takes at once: their sums stay in registers.
-pub(super) fn rows_max(isa: Isa) -> usize {
-    match isa {
-        Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 | Isa::Avx512 => 6,
-        Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => 7,
-    }
-}
+pub(super) const ROWS_MAX: usize = 6;
 
 /// Rounds rows of `inputs` and lays them out as kernels read them: `[blocks, rows]`.
 pub(super) fn quantise_rows<'a>(

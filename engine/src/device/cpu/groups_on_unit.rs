@@ -119,7 +119,7 @@ impl Trial {
         let (rows, inputs) = (Self::ROWS, depth_block(sizes.weights));
         let (activations, panels) = (&self.activations, &self.panels);
         let kernel = Groups { isa, rows, inputs, sizes, width, activations, panels };
-        (kernel, row_blocks(rows, groups::rows_max(isa)).collect())
+        (kernel, row_blocks(rows, groups::ROWS_MAX).collect())
     }
 
     /// The same on unit `U`.

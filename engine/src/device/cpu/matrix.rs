@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use rayon::prelude::*;
 
 use super::finish::Finish;
-use super::groups::{Groups, quantise_rows, rows_max};
+use super::groups::{Groups, ROWS_MAX, quantise_rows};
 use super::groups_on_unit::{self, GroupsOnUnit};
 use super::halves::{self, Halves};
 use super::highest::TopK;
@@ -366,7 +366,7 @@ impl Cpu {
         };
         let blocks: Vec<RowBlock> = match &weights.values {
             _ if is_on_unit => full_blocks(rows).collect(),
-            Values::Q8(..) | Values::Q4(_) => row_blocks(rows, rows_max(isa)).collect(),
+            Values::Q8(..) | Values::Q4(_) => row_blocks(rows, ROWS_MAX).collect(),
             _ => row_blocks(rows, isa.rows_max()).collect(),
         };
         let packed = &mut scratch.packed;

@@ -68,7 +68,7 @@ impl GroupsCase {
         let (isa, sizes, width) = (cpu.isa(), self.sizes, self.width);
         let kernel =
             Groups { isa, rows, inputs, sizes, width, activations: &self.activations, panels: &self.panels };
-        let blocks: Vec<RowBlock> = row_blocks(rows, rows_max(isa)).collect();
+        let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
         let mut y = vec![f32::NAN; rows * outputs];
         let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
         cpu.run(|| multiply(isa, &kernel, &blocks, outputs, ProductResult::Singles(&mut y)));

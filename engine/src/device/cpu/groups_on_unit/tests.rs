@@ -75,7 +75,7 @@ impl UnitCase {
     fn by_vectors(&self) -> Vec<u32> {
         let mut packed = Vec::new();
         let activations = groups::quantise_rows(self.isa, &self.x, (self.shape.1, self.sizes), &mut packed);
-        let blocks: Vec<RowBlock> = row_blocks(self.shape.0, groups::rows_max(self.isa)).collect();
+        let blocks: Vec<RowBlock> = row_blocks(self.shape.0, groups::ROWS_MAX).collect();
         self.multiply(&self.operands(activations), &blocks)
     }
 

@@ -1,4 +1,4 @@
-//! The tile over groups of four-bit weights in 512-bit vectors: at most 7 rows of two vectors, or 2 of four.
+//! The tile over groups of four-bit weights in 512-bit vectors: at most 6 rows of two vectors, or 2 of four.
 //!
 //! As [`super::avx512_vnni`], with three instructions for two vectors of numbers, for a byte has two weights; and
 //! without a bias, for they are unsigned.
@@ -24,7 +24,7 @@ mod kernels {
     /// The processor has AVX-512 VNNI.
     pub(crate) unsafe fn add(tile: NibbleTile<'_>) {
         assert!(tile.width == ROW);
-        by_rows!(tile.a.len(), [1 2] x 4, [3 4 5 6 7] x 2, add_rows, tile);
+        by_rows!(tile.a.len(), [1 2] x 4, [3 4 5 6] x 2, add_rows, tile);
     }
 
     /// What the minima of each group are multiplied with: the sum of its activations.

@@ -1,11 +1,11 @@
-//! The tile over groups of eight-bit integers in 512-bit vectors: at most 7 rows of two vectors, or 3 of four.
+//! The tile over groups of eight-bit integers in 512-bit vectors: at most 6 rows of two vectors, or 3 of four.
 //!
 //! One instruction adds four products for each of 16 outputs to its sum: four times the work of a fused
 //! multiply-add in single precision. A group of activations is eight of them deep, so what its sums take afterwards
 //! matters:
 //!
 //! - Sums in single precision are in registers as long as a block of inputs goes. In the first-level cache, which
-//!   leaves room for 24 sums of integers instead of 14, they would be read and written with each group.
+//!   leaves room for 24 sums of integers instead of 12, they would be read and written with each group.
 //! - Sums of integers begin with the bits of [`WHOLE`], so that they are numbers in single precision as they are. One
 //!   fused multiply-add takes it away again and scales them.
 //!
@@ -78,7 +78,7 @@ pub(super) mod kernels {
     /// The processor has AVX-512 VNNI.
     pub(crate) unsafe fn add(tile: GroupTile<'_>) {
         assert!(tile.width == ROW);
-        by_rows!(tile.a.len(), [1 2 3] x 4, [4 5 6 7] x 2, add_rows, tile);
+        by_rows!(tile.a.len(), [1 2 3] x 4, [4 5 6] x 2, add_rows, tile);
     }
 
     /// What a row's sums of integers begin with in each group.

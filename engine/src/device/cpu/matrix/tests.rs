@@ -212,8 +212,7 @@ fn integers_meet_the_unit_where_it_is_taken_and_vectors_elsewhere_with_the_same_
             assert!(y == by_vectors, "{isa:?}, {rows} rows in {sizes:?}");
             // The products of others ask what this machine's unit is good for.
             let x = LeftOperand::Singles(&x);
-            let has_tiles =
-                |_: &dyn Kernel, blocks: &[RowBlock]| blocks.iter().any(|it| it.rows > rows_max(isa));
+            let has_tiles = |_: &dyn Kernel, blocks: &[RowBlock]| blocks.iter().any(|it| it.rows > ROWS_MAX);
             let is_on_unit = cpu.with_kernel(x, &matrix, &mut scratch, has_tiles);
             let is_taken = groups_on_unit::is_taken(isa, sizes.activations, rows);
             assert_eq!(is_on_unit, is_taken, "{isa:?} {rows} rows");

@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::super::finish::Finish;
-use super::super::groups::{panel, rows_max};
+use super::super::groups::{ROWS_MAX, panel};
 use super::super::layout::blocks::row_blocks;
 use super::super::layout::nibbles::{NibbleGroup, pack_panels, unpack};
 use super::super::layout::packed::Packed;
@@ -42,7 +42,7 @@ fn panels_for(
 
 /// All of a kernel's product.
 fn product(cpu: &Cpu, kernel: &Nibbles<'_>, outputs: usize) -> Vec<f32> {
-    let blocks: Vec<RowBlock> = row_blocks(kernel.rows, rows_max(kernel.isa)).collect();
+    let blocks: Vec<RowBlock> = row_blocks(kernel.rows, ROWS_MAX).collect();
     let mut y = vec![f32::NAN; kernel.rows * outputs];
     let to = ProductOutputs { count: outputs, width: kernel.width, finish: Finish::Write, bias: None };
     cpu.run(|| multiply(kernel.isa, kernel, &blocks, to, ProductResult::Singles(&mut y)));
