@@ -5,6 +5,7 @@
 //! tests.)
 
 use futures_util::future::join_all;
+use gateway::config::Config;
 use serde_json::{Value, json};
 use sqlx::AnyPool;
 use store::Store;
@@ -80,6 +81,14 @@ impl Database {
     }
 }
 
+/// The configuration of servers that have their journal of usage beside the database: what one counts in memory, and does not
+/// write, the next one has.
+fn with_journal(folder: &std::path::Path) -> Config {
+    let mut config = hasty();
+    config.store.data_dir = folder.to_owned();
+    config
+}
+
 /// Makes the batch, or finds the one that was made.
 async fn make(client: &Client, file: &str) -> Reply {
     let body = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"});
@@ -124,7 +133,7 @@ async fn is_over_within(server: &Server, database: &Database, path: &str) -> boo
 async fn survives(most: usize) -> bool {
     let (folder, store) = lasting_store().await;
     let database = Database::open(folder.path()).await;
-    let first = serve_on(hasty(), model(), store.clone()).await;
+    let first = serve_on(with_journal(folder.path()), model(), store.clone()).await;
     let words: Vec<String> = (0..LINES).map(|number| format!("w{number}")).collect();
     let one = |word: &String| line(word, json!({"prompt": format!("Say {word}"), "temperature": 0})) + "\n";
     let file = upload(&first.client, &words.iter().map(one).collect::<String>()).await;
@@ -135,7 +144,8 @@ async fn survives(most: usize) -> bool {
     database.release().await;
     store.close().await;
     let url = format!("sqlite://{}", folder.path().join("test.db").display());
-    let second = serve_on(hasty(), model(), Store::open(&url).await.unwrap()).await;
+    let again = Store::open(&url).await.unwrap();
+    let second = serve_on(with_journal(folder.path()), model(), again).await;
     let client = second.client.with_key(&key);
     let made = make(&client, &file).await;
     assert_eq!(made.status, 200, "after {most} writes: {}", made.body);
@@ -164,18 +174,20 @@ async fn counts_what_it_tells(most: usize) -> bool {
     const STEPS: u64 = 5;
     let (folder, store) = lasting_store().await;
     let database = Database::open(folder.path()).await;
-    let first = serve_on(hasty(), model(), store.clone()).await;
+    let first = serve_on(with_journal(folder.path()), model(), store.clone()).await;
     let key = first.client.key.clone().unwrap();
     first.gate.shut();
-    // Of the line's two rows the first ends.
+    // Of the second line's two rows the first ends, and the first line does: that may wait to be recorded.
     let prompts = json!(["Say a", format!("Repeat: {}", "x".repeat(100))]);
-    let text = line("two", json!({"prompt": prompts, "max_tokens": 200, "temperature": 0}));
-    let file = upload(&first.client, &text).await;
+    let two = line("two", json!({"prompt": prompts, "max_tokens": 200, "temperature": 0}));
+    let one = line("one", json!({"prompt": "Say b", "temperature": 0}));
+    let file = upload(&first.client, &[one, two].join("\n")).await;
     let made = make(&first.client, &file).await.json();
     let path = format!("/v1/batches/{}", made["id"].as_str().unwrap());
+    first.until("its rows wait", |server| server.gate.passed() == 1).await;
+    database.allow(most).await;
     first.gate.allow(STEPS);
     first.until("a step more waits", |server| server.gate.passed() == STEPS + 1).await;
-    database.allow(most).await;
     // Where that is not written any more, the batch goes on.
     if first.client.post(&format!("{path}/cancel"), &json!({})).await.status == 200 {
         let is_off = |server: &Server| server.running.app.runtime.registry.running().is_empty();
@@ -187,7 +199,8 @@ async fn counts_what_it_tells(most: usize) -> bool {
     database.release().await;
     store.close().await;
     let url = format!("sqlite://{}", folder.path().join("test.db").display());
-    let second = serve_on(hasty(), model(), Store::open(&url).await.unwrap()).await;
+    let again = Store::open(&url).await.unwrap();
+    let second = serve_on(with_journal(folder.path()), model(), again).await;
     let client = second.client.with_key(&key);
     let batch = until_over(&client, made["id"].as_str().unwrap()).await;
     let usage = client.get("/v1/usage").await.json();

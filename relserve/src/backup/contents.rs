@@ -102,6 +102,7 @@ mod tests {
             "relserve.db",
             "relserve.db-wal",
             "relserve.db-node-relserve",
+            "address",
             "first-key",
             "models/tiny/config.json",
             "operators.toml",
@@ -126,8 +127,15 @@ mod tests {
         );
         let left_out: Vec<_> =
             contents.left_out.iter().map(|(path, _)| path.strip_prefix(folder.path())).collect();
-        let expected =
-            ["first-key", "models", "operators.toml", "sql-files", "tables/1/same.csv", "usage-journal"];
+        let expected = [
+            "address",
+            "first-key",
+            "models",
+            "operators.toml",
+            "sql-files",
+            "tables/1/same.csv",
+            "usage-journal",
+        ];
         assert_eq!(left_out, expected.map(|name| Ok(Path::new(name))));
         assert_eq!(Contents::of(&folder.path().join("none")).expect("it may be absent"), Contents::default());
     }

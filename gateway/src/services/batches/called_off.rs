@@ -22,8 +22,10 @@ pub(super) async fn keep(app: &Arc<App>, batch: &mut Batch, stop: Stop, used: Ve
         return stop;
     }
     if stop == Stop::Left {
-        // The batch is lost. These lines were called off before: nobody runs them again.
-        used.into_iter().for_each(LineUsage::counted);
+        // The next start ends the batch, and tells nothing of this: usage is not to have it either, as after a kill. Of one that
+        // is lost nobody runs these lines again: they were called off before.
+        let end = if app.runtime.is_draining() { LineUsage::left } else { LineUsage::counted };
+        used.into_iter().for_each(end);
         return stop;
     }
     let mut tokens = batch.summary.called_off;
