@@ -63,7 +63,7 @@ pub enum FaultKind {
 
 /// What a fault happens to: one fault at a time each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(super) enum Subject {
     Gateway(usize),
     Replica(usize),
     /// Between a gateway and a replica.

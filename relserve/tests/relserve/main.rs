@@ -40,7 +40,6 @@ mod simulate;
 mod sources;
 mod sql_clients;
 #[path = "../../../store/tests/support/mod.rs"]
-#[expect(dead_code, reason = "the gateway's tests use the rest")]
 mod support;
 mod terminal;
 mod upgrade;
