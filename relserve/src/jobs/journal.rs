@@ -316,12 +316,13 @@ impl Journal {
     }
 }
 
-/// Deletes what a finished job leaves; what says that it is finished goes last.
+/// Deletes what a finished job leaves; what says that it is finished goes last. The database's thread may delete what is its own
+/// meanwhile.
 pub(super) fn clean_up(folder: &Path) -> Result<(), Failure> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten().filter(|entry| entry.file_name() != "job.json") {
         let path = entry.path();
-        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { remove(&path) };
         removed.map_err(|error| format!("cannot delete {}: {error}", path.display()))?;
     }
     fs::remove_dir_all(folder).map_err(|error| format!("cannot delete {}: {error}", folder.display()))?;
