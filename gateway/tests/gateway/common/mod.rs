@@ -15,7 +15,6 @@ pub mod words;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::text::ByteText;
 use base::{Millis, SectionReuse, TokenCount};
@@ -72,10 +71,8 @@ pub fn config() -> Config {
     config.server.listen = ([127, 0, 0, 1], 0).into();
     config.server.workers = 1;
     config.store.flush_ms = Millis(20);
-    // Each test's own, and not there: whoever wants a folder of data makes one.
-    static FOLDERS: AtomicU64 = AtomicU64::new(0);
-    let folder = FOLDERS.fetch_add(1, Ordering::Relaxed);
-    config.store.data_dir = std::env::temp_dir().join(format!("relserve-{}-{folder}", std::process::id()));
+    // Not there: whoever wants a folder of data makes one.
+    config.store.data_dir = std::env::temp_dir().join(format!("relserve-{}", std::process::id()));
     // What `auto` chooses hangs on how fast the machine is.
     config.scheduler.policy = scheduler::Policy::MarginalWork;
     // Tokens of modules and spans are counted as they are read; `repair` counts those computed again.
