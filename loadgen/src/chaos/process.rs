@@ -15,6 +15,8 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 const STOP_MAX: Duration = Duration::from_secs(60);
 /// Ports below those that the system gives to outgoing connections: none of these takes one while its server is down.
 const PORTS: std::ops::Range<u32> = 20_000..30_000;
+/// Ports between those of processes that began one after the other.
+const PORTS_APART: u32 = 64;
 /// How much of a log an error repeats, in bytes from its end.
 const LAST_WORDS: usize = 4_000;
 
@@ -204,8 +206,8 @@ pub(super) async fn signal(processes: &[u32], name: &str) -> bool {
 
 /// Ports that nobody listens on now.
 pub(super) fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    // Another run beside this one begins elsewhere.
-    let first = std::process::id() % (PORTS.end - PORTS.start);
+    // Another run beside this one begins elsewhere, one that began with it too: its number is the next.
+    let first = std::process::id().wrapping_mul(PORTS_APART) % (PORTS.end - PORTS.start);
     let ports = PORTS.map(|port| PORTS.start + (port + first) % (PORTS.end - PORTS.start));
     let ports = ports.filter_map(|port| u16::try_from(port).ok());
     let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();

@@ -6,7 +6,7 @@ use super::super::finish::Finish;
 use super::super::layout::blocks::row_blocks;
 use super::super::layout::groups::{
     DEPTH_BLOCK, GROUP_MAX, GROUPS, LARGEST, PIECE, UNIT_STEP, WIDE_GROUP_MAX, copy_panels, group_of,
-    pack_panels, unpack, wide_group_of,
+    nearest, pack_panels, unpack, wide_group_of,
 };
 use super::super::layout::packed::Packed;
 use super::super::operand::ProductResult;
@@ -193,6 +193,15 @@ fn rounding_moves_a_number_by_at_most_half_a_step_of_its_group() {
                 assert!(apart <= 0.501 * f64::from(step(exact)), "{isa:?} {t}: {apart}");
             }
         }
+    }
+}
+
+#[test]
+fn the_nearest_integer_is_the_rounded_number() {
+    let halves = (-520..=520).map(|quarter| quarter as f32 / 4.0);
+    let beside = halves.flat_map(|value| [value.next_down(), value, value.next_up()]);
+    for value in beside.chain([f32::NAN, 0.0, -0.0, f32::MIN_POSITIVE]) {
+        assert_eq!(nearest(value), value.round() as i32, "{value}");
     }
 }
 

@@ -174,7 +174,7 @@ fn pack_group(weights: &[f32], to: &mut [u8], (lane, width): (usize, usize)) {
     let inverse = if scale > f16::ZERO { 1.0 / scale.to_f32() } else { 0.0 };
     let (integers, scales) = to.split_at_mut(weights.len() * width);
     for (k, weight) in weights.iter().enumerate() {
-        let integer = (weight * inverse).round().clamp(-LARGEST, LARGEST) as i8;
+        let integer = nearest((weight * inverse).clamp(-LARGEST, LARGEST)) as i8;
         integers[(k / QUAD * width + lane) * QUAD + k % QUAD] = integer.cast_unsigned() ^ BIAS;
     }
     scales[2 * lane..2 * lane + 2].copy_from_slice(&scale.to_le_bytes());
@@ -190,6 +190,15 @@ pub(crate) fn unpack(panel: &[u8], group: usize, (lane, width): (usize, usize), 
             *value = f32::from((byte ^ BIAS).cast_signed()) * scale;
         }
     }
+}
+
+/// The nearest integer of a number of few digits, of two the one farther from 0; 0 for what is not a number. That is
+/// `value.round()`, which is a function's call for each number where processors without SSE4.1 may run the program.
+#[inline(always)]
+pub(crate) fn nearest(value: f32) -> i32 {
+    let whole = value as i32;
+    let rest = value - whole as f32;
+    whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)
 }
 
 /// The largest magnitude; infinite or not a number where any element is.

@@ -11,7 +11,7 @@
 use half::f16;
 use rayon::prelude::*;
 
-use super::groups::{Block, DEPTH_BLOCK, PIECE, QUAD, largest};
+use super::groups::{Block, DEPTH_BLOCK, PIECE, QUAD, largest, nearest};
 use super::packed::Packed;
 
 /// The largest number.
@@ -45,7 +45,7 @@ impl NibbleGroup {
         let inverse = if scale > f16::ZERO { 1.0 / scale.to_f32() } else { 0.0 };
         let mut numbers = [0; PIECE];
         for (number, weight) in numbers.iter_mut().zip(weights) {
-            *number = ((weight - minimum.to_f32()) * inverse).round().clamp(0.0, LARGEST) as u8;
+            *number = nearest(((weight - minimum.to_f32()) * inverse).clamp(0.0, LARGEST)) as u8;
         }
         let scale = if step.is_nan() { f16::NAN } else { scale };
         Self { numbers, scale, minimum }
