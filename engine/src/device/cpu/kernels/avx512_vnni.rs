@@ -17,9 +17,10 @@ pub(super) mod kernels {
     use std::arch::x86_64::*;
 
     use super::super::ahead::Ahead;
+    use super::super::by_rows::by_rows;
     use super::super::quantise;
     use crate::device::cpu::layout::groups::{
-        BIAS, Block, GROUPS, GroupSums, GroupTile, LARGEST, PIECE, QUAD, group_bytes,
+        BIAS, Block, GROUPS, GroupSums, GroupTile, LARGEST, QUAD, group_bytes,
     };
 
     /// Outputs in a vector.
@@ -77,31 +78,7 @@ pub(super) mod kernels {
     /// The processor has AVX-512 VNNI.
     pub(crate) unsafe fn add(tile: GroupTile<'_>) {
         assert!(tile.width == ROW);
-        // SAFETY: passed on from this function's own contract.
-        unsafe {
-            match tile.sizes.activations {
-                PIECE => add_in_groups::<PIECE>(tile),
-                _ => add_in_groups::<ANY>(tile),
-            }
-        }
-    }
-
-    /// Inputs of groups of activations that are known only when a tile is.
-    const ANY: usize = 0;
-
-    unsafe fn add_in_groups<const INPUTS: usize>(tile: GroupTile<'_>) {
-        // SAFETY: as above.
-        unsafe {
-            match tile.a.len() {
-                1 => add_rows::<1, 4, INPUTS>(tile),
-                2 => add_rows::<2, 4, INPUTS>(tile),
-                3 => add_rows::<3, 4, INPUTS>(tile),
-                4 => add_rows::<4, 2, INPUTS>(tile),
-                5 => add_rows::<5, 2, INPUTS>(tile),
-                6 => add_rows::<6, 2, INPUTS>(tile),
-                _ => unreachable!("tiles have at most six rows"),
-            }
-        }
+        by_rows!(tile.a.len(), [1 2 3] x 4, [4 5 6] x 2, add_rows, tile);
     }
 
     /// What a row's sums of integers begin with in each group.
@@ -121,11 +98,9 @@ pub(super) mod kernels {
 
     #[expect(clippy::needless_range_loop, reason = "counted loops unroll and leave the sums in registers")]
     #[target_feature(enable = "avx512f,avx512vnni")]
-    unsafe fn add_rows<const M: usize, const V: usize, const INPUTS: usize>(tile: GroupTile<'_>) {
+    unsafe fn add_rows<const M: usize, const V: usize>(tile: GroupTile<'_>) {
         let (groups, of_group) = (tile.groups(), group_bytes(tile.sizes.weights, ROW));
-        // A number that the compiler knows becomes a loop that it unrolls.
-        let inputs = if INPUTS == ANY { tile.sizes.activations } else { INPUTS };
-        let pieces = tile.sizes.weights / inputs;
+        let (inputs, pieces) = (tile.sizes.activations, tile.sizes.pieces());
         let is_whole = inputs <= WHOLE_INPUTS;
         let mut ahead = Ahead::new(tile.next, groups * pieces * (VECTORS / V));
         assert!(tile.a.len() == M);
