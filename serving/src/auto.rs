@@ -1,17 +1,20 @@
 //! Policy `auto` on a running server (DESIGN 12): a thread that has the processor only while nobody else
-//! wants it replays the last minutes under each candidate, and asks the loop to serve by the one that comes
+//! wants it replays the last minutes under each candidate, and the loop is asked to serve by the one that comes
 //! out best.
 //!
 //! What is replayed is the record of the live view: relQueries that ended, and those that have not, whose rows
-//! are taken to become as long as those like them. After a replay the thread rests nine times as long as it
-//! took, so that it is never at work for more than a tenth of the time.
+//! are taken to become as long as those like them. After a replay there is a rest of nine times as long as it
+//! took, so that no more than a tenth of the time goes to replays.
+//!
+//! The thread that replays may lose the processor at any place, for long, and so takes no lock of the server's: the
+//! loop would wait for it. What it replays is brought to it, and what comes out told to the loop, by a thread like
+//! all others.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use base::{Nanos, RelQueryId, Time};
+use base::{Nanos, Time};
 use scheduler::AutoConfig;
 use sim::SimError;
 use sim::auto::{Verdict, choose};
@@ -58,7 +61,6 @@ impl AutoPolicy {
     }
 
     fn run(self) {
-        yield_to_all();
         let mut rest = Nanos::from(self.settings.every_ms);
         let mut newest = None;
         while !self.shared.auto.rest(rest) {
@@ -90,8 +92,6 @@ impl AutoPolicy {
         if !view.is_measured {
             return Ok(None);
         }
-        let open: BTreeMap<RelQueryId, Arc<RelQueryRecord>> = self.open();
-        let trace = recorded_with_open(ended, open.into_values().collect(), self.settings.tokens_max).trace;
         let judge = match self.machine.judge(&view, self.shared.live.pace(since, &view.cost)) {
             Ok(Some(judge)) => judge,
             Ok(None) => return Ok(None),
@@ -100,16 +100,23 @@ impl AutoPolicy {
                 return Ok(None);
             }
         };
-        choose(trace, view.policy, &judge, &mut UntilStopped(&self.shared.auto))
+        let (open, most, state) = (self.open(), self.settings.tokens_max, &self.shared.auto);
+        let replayed = while_idle(move || {
+            let trace = recorded_with_open(ended, open, most).trace;
+            choose(trace, view.policy, &judge, &mut UntilStopped(state))
+        });
+        replayed.unwrap_or_else(|error| {
+            tracing::warn!(%error, "there is no thread to replay on");
+            Ok(None)
+        })
     }
 
     /// RelQueries that have not ended, as the loop knows them; none where the loop is over.
-    fn open(&self) -> BTreeMap<RelQueryId, Arc<RelQueryRecord>> {
+    fn open(&self) -> Vec<Arc<RelQueryRecord>> {
         let (to, from) = sync_channel(1);
         self.shared.intake.ask_open(to);
         // The loop answers between two steps, unless it has ended.
-        let open: Vec<RelQueryRecord> = from.recv_timeout(ANSWER).unwrap_or_default();
-        open.into_iter().map(|record| (record.id, Arc::new(record))).collect()
+        from.recv_timeout(ANSWER).unwrap_or_default()
     }
 
     fn chosen(&self, at: Time, verdict: Verdict) {
@@ -120,6 +127,18 @@ impl AutoPolicy {
         }
         self.shared.auto.chose(Chosen { at, verdict });
     }
+}
+
+/// Runs `work` on a thread that has the processor only while nobody else wants it, and waits for its end.
+fn while_idle<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("relserve-replay".into());
+        let thread = thread.spawn_scoped(scope, move || {
+            yield_to_all();
+            work()
+        });
+        thread.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 /// Gives the processor to whoever else wants it.
@@ -135,5 +154,21 @@ fn yield_to_all() {
         if let Err(error) = set {
             tracing::warn!(?error, "replays of policy `auto` run at the priority of all else");
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_yields_to_all_and_who_locks_what_the_loop_locks_does_not() {
+        use thread_priority::{NormalThreadSchedulePolicy, ThreadSchedulePolicy, thread_schedule_policy};
+        let policy = || thread_schedule_policy().expect("each thread has one");
+        let before = policy();
+        let replays = while_idle(policy).expect("there is a thread");
+        assert_eq!(replays, ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle));
+        assert_eq!(policy(), before);
     }
 }

@@ -117,7 +117,7 @@ pub enum Message {
     /// A replica of a fleet reports, or an operator wishes.
     Fleet(FleetMessage),
     /// Hand over what is recorded of relQueries that have not ended.
-    Open(SyncSender<Vec<RelQueryRecord>>),
+    Open(SyncSender<Vec<Arc<RelQueryRecord>>>),
     /// Serve by this policy.
     SetPolicy(Policy),
     /// Somebody looks: wake up and show what there is.
@@ -207,7 +207,7 @@ impl Intake {
     }
 
     /// Asks for what is recorded of relQueries that have not ended.
-    pub fn ask_open(&self, to: SyncSender<Vec<RelQueryRecord>>) {
+    pub fn ask_open(&self, to: SyncSender<Vec<Arc<RelQueryRecord>>>) {
         self.push(Message::Open(to));
     }
 

@@ -71,6 +71,27 @@ async fn in_front_of_replicas_nothing_is_chosen_before_they_have_answered_enough
 }
 
 #[actix_web::test]
+async fn what_was_chosen_is_in_force_afterwards_and_counted() {
+    let server = serve_with(auto(), model()).await;
+    let shared = &server.running.app.runtime.shared;
+    let in_force = |server: &Server| server.running.app.runtime.view().policy;
+    // It is no candidate: whatever is chosen is another policy, however fast the machine is.
+    shared.intake.set_policy(Policy::Fcfs);
+    server.until("it is in force", |server| in_force(server) == Policy::Fcfs).await;
+    // One look after each, of which the last alone finds enough to replay.
+    for (rows, looks) in [(30, 1.0), (2, 2.0), (5, 3.0)] {
+        run(&server, rows).await;
+        let has_looked = |server: &Server| server.metric("relserve_auto_replay_seconds_count") >= looks;
+        server.until("it has looked", has_looked).await;
+    }
+    let verdict = shared.auto.last().unwrap().verdict;
+    assert_eq!((verdict.present, verdict.relqueries), (Policy::Fcfs, 3));
+    assert!(Policy::CANDIDATES.contains(&verdict.chosen), "{verdict}");
+    assert_eq!(server.metric("relserve_policy_changes_total"), 1.0);
+    server.until("the choice is in force", |server| in_force(server) == verdict.chosen).await;
+}
+
+#[actix_web::test]
 async fn a_named_policy_stays_and_nothing_is_replayed() {
     let mut config = auto();
     config.scheduler.policy = Policy::RelServe;

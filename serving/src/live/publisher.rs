@@ -1,7 +1,8 @@
 //! The loop's end of the live view: what it has to tell waits here until it gets the buffer without waiting
 //! for it.
 //!
-//! Of relQueries that are not over it keeps the record; there are as many as the scheduler holds.
+//! Of relQueries that are not over it keeps the record; there are as many as the scheduler holds. One that somebody
+//! was handed is copied when it changes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::record::{Outcome, RelQueryRecord, RowEnd};
 use super::ring::Ring;
 use super::{Live, LiveSnapshot, RelQueryName};
 
-/// RelQueries that have not ended whose records are handed over at a time: copies of them.
+/// RelQueries that have not ended whose records are handed over at a time.
 const OPEN_MAX: usize = 2_000;
 
 /// Things that wait for a ring.
@@ -57,12 +58,12 @@ pub struct LivePublisher {
     snapshot: Option<Arc<LiveSnapshot>>,
     /// When somebody last looked at queue and memory.
     snapshot_at: Option<Time>,
-    open: HashMap<RelQueryId, Box<RelQueryRecord>>,
+    open: HashMap<RelQueryId, Arc<RelQueryRecord>>,
 }
 
 /// The rows of a submission in lengths, before the scheduler takes them.
 #[derive(Debug)]
-pub struct Measured(Box<RelQueryRecord>);
+pub struct Measured(Arc<RelQueryRecord>);
 
 impl LivePublisher {
     /// With nothing to tell.
@@ -79,9 +80,10 @@ impl LivePublisher {
             return None;
         }
         let known = self.open.get(&submission.id).cloned();
-        let mut record = known.unwrap_or_else(|| Box::new(RelQueryRecord::begun(submission, name.clone())));
-        record.name = name;
-        record.add(submission.scope, &submission.items);
+        let mut record = known.unwrap_or_else(|| Arc::new(RelQueryRecord::begun(submission, name.clone())));
+        let longer = Arc::make_mut(&mut record);
+        longer.name = name;
+        longer.add(submission.scope, &submission.items);
         Some(Measured(record))
     }
 
@@ -95,25 +97,26 @@ impl LivePublisher {
     /// A row has ended.
     pub fn row_ended(&mut self, id: RelQueryId, row: u32, end: RowEnd) {
         if let Some(record) = self.open.get_mut(&id) {
-            record.row_ended(row, end);
+            Arc::make_mut(record).row_ended(row, end);
         }
     }
 
     /// A relQuery is over; without periods, it was called off.
     pub fn ended(&mut self, id: RelQueryId, periods: Option<Periods>, now: Time) {
         let Some(mut record) = self.open.remove(&id) else { return };
-        record.end = now;
-        record.outcome = periods.map_or(Outcome::Cancelled, |periods| Outcome::Completed { periods });
+        let over = Arc::make_mut(&mut record);
+        over.end = now;
+        over.outcome = periods.map_or(Outcome::Cancelled, |periods| Outcome::Completed { periods });
         let rows = record.rows.len() as u64;
-        self.ended.push(Arc::from(record), rows, self.live.settings().record_relqueries_max);
+        self.ended.push(record, rows, self.live.settings().record_relqueries_max);
     }
 
     /// Records of relQueries that have not ended, the newest [`OPEN_MAX`] of them.
-    pub fn open(&self) -> Vec<RelQueryRecord> {
+    pub fn open(&self) -> Vec<Arc<RelQueryRecord>> {
         let mut ids: Vec<RelQueryId> = self.open.keys().copied().collect();
         ids.sort_unstable();
         let newest = ids.into_iter().rev().take(OPEN_MAX).rev();
-        newest.filter_map(|id| self.open.get(&id)).map(|record| (**record).clone()).collect()
+        newest.filter_map(|id| self.open.get(&id)).map(Arc::clone).collect()
     }
 
     /// All that is open is lost.
@@ -242,6 +245,19 @@ mod tests {
         assert!(first.ended.waiting.is_empty());
         let (_, mut second) = publisher(LiveConfig { record_relqueries_max: 0, ..LiveConfig::default() });
         assert!(second.measure(&submission, NAME).is_none());
+    }
+
+    #[test]
+    fn what_has_not_ended_is_handed_over_without_a_copy_and_stays_there_as_it_was() {
+        let (_live, mut publisher) = publisher(LiveConfig::default());
+        let mut submission = submission(1, 1, 1);
+        submission.items = vec![item(0, 2, &[1, 2, 3])];
+        let measured = publisher.measure(&submission, NAME);
+        publisher.arrived(measured);
+        let (one, other) = (publisher.open(), publisher.open());
+        assert!(Arc::ptr_eq(&one[0], &other[0]));
+        publisher.row_ended(RelQueryId(1), 0, RowEnd { output: 4, samplings: 2, outcome: RowOutcome::Done });
+        assert_eq!((one[0].rows[0].output, publisher.open()[0].rows[0].output), (0, 4));
     }
 
     #[test]
