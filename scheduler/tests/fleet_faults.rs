@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::{
     End, Millis, RelQueryId, RequestId, RowError, ServiceClass, Submission, TenantId, Time, TokenCount,
@@ -271,6 +271,67 @@ fn run(policy: Policy, acts: &[Act]) -> Vec<String> {
     let stats = world.fleet.stats();
     assert!(stats.replicas.iter().all(|replica| (replica.rows, replica.tokens.0) == (0, 0)), "{stats:?}");
     world.log
+}
+
+#[test]
+fn hundreds_of_rows_outlive_seconds_in_which_their_only_replica_refuses_and_then_resets() {
+    let second = |number: u64| Time(number * 1_000_000_000);
+    let (resets_from, well_from) = (second(4), second(7));
+    // A try takes so long where it is not refused.
+    let span = base::Nanos(50_000_000);
+    let replicas = [(ReplicaId(0), ReplicaConfig::default())];
+    let mut fleet = Fleet::new(FleetConfig::default(), SchedulerConfig::default(), replicas).expect("valid");
+    // A hundred rows each second: those of the first wait longer than it takes until the replica is well.
+    let mut coming = (0..4_u64).map(|id| (id, second(id))).peekable();
+    let mut flying: VecDeque<(Time, RequestId)> = VecDeque::new();
+    let (mut ended, mut relqueries) = (BTreeSet::new(), BTreeSet::new());
+    let (mut refused, mut reset) = (0_u64, 0_u64);
+    let (mut now, mut rounds) = (Time(0), 0);
+    loop {
+        while let Some((id, _)) = coming.next_if(|(_, at)| *at <= now) {
+            let rows = (0..100).map(|row| item(row, vec![row; 20], 6, u64::from(row))).collect();
+            fleet.submit(submission(id, now.0, rows)).expect("room");
+        }
+        for sent in fleet.dispatch(now) {
+            flying.push_back((if now < resets_from { now } else { now + span }, sent.request));
+        }
+        fleet.check_invariants().expect("the books balance");
+        let end = flying.front().map(|(end, _)| *end);
+        let timer = fleet.next_timer().filter(|at| *at > now);
+        let next = coming.peek().map(|(_, at)| *at);
+        let Some(at) = end.into_iter().chain(timer).chain(next).min() else { break };
+        now = at;
+        let due = flying.iter().take_while(|(end, _)| *end <= now).count();
+        for (_, request) in flying.drain(..due) {
+            if now < well_from {
+                refused += u64::from(now < resets_from);
+                reset += u64::from(now >= resets_from);
+                let failure = Failure::Replica("no answer".into());
+                assert_eq!(fleet.failed(request, failure, now), [], "it waits");
+                continue;
+            }
+            let (end, text, tokens) = (End::Stop, "yes".to_owned(), Vec::new());
+            let (cached, output) = (TokenCount(0), TokenCount(2));
+            let finish = Finish { end, prompt: None, cached, output, text, tokens };
+            for event in fleet.finished(request, finish, now) {
+                match event {
+                    Event::RowDone { relquery, row, .. } => {
+                        assert!(ended.insert((relquery, row)), "a row ends once");
+                    }
+                    Event::RelQueryDone { relquery, .. } => assert!(relqueries.insert(relquery)),
+                    Event::RowFailed { .. } => panic!("{event:?}"),
+                    _ => (),
+                }
+            }
+        }
+        rounds += 1;
+        assert!(rounds < 10_000, "no end in sight");
+    }
+    assert!(fleet.is_idle(), "{:?}", fleet.stats());
+    assert_eq!((ended.len(), relqueries.len()), (400, 4));
+    assert!(refused >= 400, "every row was refused: {refused}");
+    assert!(reset >= 300, "and all but those of the first second were reset, too: {reset}");
+    assert_eq!(fleet.stats().retries, refused + reset);
 }
 
 proptest! {

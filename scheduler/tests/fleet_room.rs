@@ -1,5 +1,6 @@
 //! Rows that no replica in service can hold: they wait aside for one that is down or has left, and others pass them.
-//! And what a replica reports of its memory, where nothing is configured.
+//! And what a replica reports of its memory, where nothing is configured; and how what a replica can run at a time orders
+//! relQueries.
 
 mod common;
 
@@ -10,7 +11,7 @@ use common::{item, submission};
 use scheduler::fleet::{
     Dispatch, Failure, Finish, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId, ReplicaShare, Why,
 };
-use scheduler::{Event, Refused, SchedulerConfig};
+use scheduler::{Event, Policy, Refused, SchedulerConfig};
 
 /// How long a row waits for a replica that could hold it.
 const WAIT: Millis = Millis(1_000);
@@ -349,4 +350,65 @@ fn whatever_replicas_come_and_go_each_row_ends_once() {
     }
     assert!(open.is_empty() && fleet.is_idle(), "{open:?}");
     check(&fleet);
+}
+
+/// A relQuery of 40 rows with 5 tokens of output, and one of 2 rows with 26; prompts of 50 tokens that share nothing.
+const MANY: u64 = 1;
+const FEW: u64 = 2;
+
+/// Both in the order in which they go to this replica under policy `relserve`, with their priorities in ns.
+fn order_of_both(replica: ReplicaConfig, step_tokens_max: u64) -> Vec<(u64, u64)> {
+    let scheduler = SchedulerConfig {
+        policy: Policy::RelServe,
+        step_tokens_max: TokenCount(step_tokens_max),
+        ..SchedulerConfig::default()
+    };
+    let mut fleet = Fleet::new(FleetConfig::default(), scheduler, [(LARGE, replica)]).expect("valid");
+    for (id, rows, output_max) in [(MANY, 40, 5), (FEW, 2, 26)] {
+        let rows = (0..rows).map(|row| item(row, vec![row; 50], output_max, u64::from(row))).collect();
+        fleet.submit(submission(id, id, rows)).expect("room");
+    }
+    let waiting = fleet.snapshot(2).relqueries.listed;
+    let order: Vec<(u64, u64)> = waiting.iter().map(|one| (one.id.0, one.priority)).collect();
+    assert_eq!(fleet.dispatch(Time(10))[0].relquery.0, order[0].0, "the first that waits is sent first");
+    check(&fleet);
+    order
+}
+
+/// Eq. 10 with a_p = 0.1 ms, b_p = 10 ms, a_d = 0.45 ms, b_d = 25 ms; a row decodes one step less than it has tokens.
+/// MANY decodes 40 * 4 = 160 sequences, FEW 2 * 25 = 50, whatever runs beside what.
+///
+/// | | prompts | prefills | steps | sequences | ms |
+/// | --- | --- | --- | --- | --- | --- |
+/// | MANY, all at once | 2000 a_p | 1 b_p | 4 b_d | 160 a_d | 200 + 10 + 100 + 72 = 382 |
+/// | MANY, in ten groups of four | 2000 a_p | 10 b_p | 40 b_d | 160 a_d | 200 + 100 + 1000 + 72 = 1372 |
+/// | MANY, at once, a row a prefill | 2000 a_p | 40 b_p | 4 b_d | 160 a_d | 200 + 400 + 100 + 72 = 772 |
+/// | FEW, at once | 100 a_p | 1 b_p | 25 b_d | 50 a_d | 10 + 10 + 625 + 22.5 = 667.5 |
+/// | FEW, at once, a row a prefill | 100 a_p | 2 b_p | 25 b_d | 50 a_d | 10 + 20 + 625 + 22.5 = 677.5 |
+const ALL_AT_ONCE: [(u64, u64); 2] = [(MANY, 382_000_000), (FEW, 667_500_000)];
+const FOUR_AT_ONCE: [(u64, u64); 2] = [(FEW, 667_500_000), (MANY, 1_372_000_000)];
+
+#[test]
+fn relqueries_change_places_with_the_rows_that_a_replica_runs_at_a_time() {
+    let order = |rows_max| order_of_both(ReplicaConfig { rows_max, tokens_max: None }, 2_048);
+    assert_eq!(order(64), ALL_AT_ONCE);
+    assert_eq!(order(4), FOUR_AT_ONCE);
+}
+
+#[test]
+fn relqueries_change_places_with_the_tokens_that_a_replica_holds() {
+    let order = |tokens| {
+        let replica = ReplicaConfig { rows_max: 64, tokens_max: Some(TokenCount(tokens)) };
+        order_of_both(replica, 2_048)
+    };
+    assert_eq!(order(2_000), ALL_AT_ONCE);
+    // Prompts of four rows.
+    assert_eq!(order(200), FOUR_AT_ONCE);
+}
+
+#[test]
+fn relqueries_change_places_with_the_prompt_tokens_of_a_step() {
+    let replica = ReplicaConfig { rows_max: 64, tokens_max: None };
+    assert_eq!(order_of_both(replica, 2_048), ALL_AT_ONCE);
+    assert_eq!(order_of_both(replica, 50), [(FEW, 677_500_000), (MANY, 772_000_000)]);
 }

@@ -48,7 +48,8 @@ enum NightlyPart {
     Soak,
     /// Our server and its peers on the same relQueries.
     Race,
-    /// A real vLLM alone, behind us, and beside our own engine, on the paper's workload at four loads.
+    /// A real vLLM: as the replica of a gateway's tests; alone, behind us, and beside our own engine, on the paper's
+    /// workload at four loads.
     Vllm,
     /// Two and four replicas in turn and behind us, one killed and one added; two beside what the simulator says.
     Replicas,
@@ -103,7 +104,7 @@ impl NightlyPart {
                 None => "race: skipped, since no --servers FILE names our server and its peers".into(),
             },
             Self::Vllm => format!(
-                "{VLLM} && cargo xtask checkpoint {} && cargo xtask compare {}",
+                "{VLLM} && cargo {VLLM_TESTS} && cargo xtask checkpoint {} && cargo xtask compare {}",
                 PAPER_MODEL.join(" "),
                 VLLM_COMPARE.join(" ")
             ),
@@ -164,6 +165,9 @@ const SCENARIO: &str = "loadgen/scenarios/race.toml";
 /// What installs vLLM.
 const VLLM: &str = "tests/vllm/install.sh";
 
+/// The tests that are skipped where it is not (gateway/tests/gateway/vllm.rs).
+const VLLM_TESTS: &str = "test --package gateway --test gateway vllm::";
+
 /// What vLLM serves, and two replicas of ours, and what is asked of them: the paper's workload.
 const PAPER_MODEL: [&str; 2] = ["llama-60m-bf16", "target/llama-60m-bf16"];
 const VLLM_COMPARE: [&str; 5] = [
@@ -200,6 +204,7 @@ fn replicas() -> Result<(), Failed> {
 
 fn vllm() -> Result<(), Failed> {
     program(VLLM, &[])?;
+    cargo(VLLM_TESTS, &[])?;
     checkpoint(&PAPER_MODEL.map(str::to_owned))?;
     compare(&VLLM_COMPARE.map(str::to_owned))
 }

@@ -273,7 +273,14 @@ async fn of_a_fleet_the_queue_and_the_replicas_are_shown() {
         |server: &Server| server.running.app.runtime.view().replicas.iter().any(|executor| executor.is_up);
     server.until("the replica is up", is_up).await;
     let mut reader = Watcher::open(&server.client).await;
-    assert_eq!(reader.all("hello")[0]["backend"], "fleet");
+    let hello = reader.all("hello").remove(0);
+    assert_eq!(hello["backend"], "fleet");
+    let limits = hello["limits_of_policy"].as_array().unwrap();
+    let limits: Vec<&str> = limits.iter().filter_map(Value::as_str).collect();
+    let first = "scheduler.policy = marginal-work orders the queue in front of the replicas";
+    assert!(limits[0].starts_with(first), "{limits:?}");
+    let last = "a row that was sent runs to its end: nothing that comes before it calls it back";
+    assert!(limits.contains(&last), "{limits:?}");
     let body = json!({"template": "Say {w}", "columns": ["w"], "rows": [["w0"], ["w1"]], "max_tokens": 8, "cache": false});
     server.relquery(body).await;
     reader.until("its end", |reader| ended(reader, 1) && !reader.scenes().is_empty()).await;

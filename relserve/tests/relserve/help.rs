@@ -47,6 +47,32 @@ fn the_printed_configuration_says_how_the_memory_of_replicas_is_known() {
     assert!(printed.parse::<toml::Table>().is_ok(), "{printed}");
 }
 
+#[test]
+fn the_printed_configuration_says_what_the_policy_cannot_do_in_front_of_replicas() {
+    let said = [
+        "# scheduler.policy = relserve orders the queue in front of the replicas",
+        "# no effect there: step_tokens_max beyond Eq. 10, chunk_tokens, ",
+        "# a row that was sent runs to its end: nothing that comes before it calls it back",
+        "# the transitional case is weighed when a row could be sent, by the replica's fitted cost",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("relserve.toml");
+    let printed = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        output(&["--config", file.to_str().unwrap(), "config"])
+    };
+    let alone = "[scheduler]\npolicy = \"relserve\"\n";
+    let servers =
+        "[model]\nname = \"m\"\n[[replicas]]\nname = \"a\"\nurl = \"http://h\"\ndialect = \"vllm\"\n";
+    let (engine, fleet) = (printed(alone), printed(&format!("{alone}{servers}")));
+    for line in said {
+        assert!(fleet.contains(line), "no `{line}`: {fleet}");
+        assert!(!engine.contains(line), "an engine of ours plans its own steps: {engine}");
+    }
+    assert!(!fleet.contains("# no effect there: marginal_work"), "it reads none of these: {fleet}");
+    assert!(fleet.parse::<toml::Table>().is_ok(), "{fleet}");
+}
+
 /// Flags and places of a command and of those below it that take a value, may be left out, and do not say
 /// what is then.
 fn silent(command: &clap::Command, path: &str, found: &mut Vec<String>) {
