@@ -72,6 +72,7 @@ pub async fn write_answers(runtime: &Runtime) {
     let cache = &runtime.cache;
     let limits = ResultLimits {
         tenant_rows_max: cache.tenant_entries_max,
+        tenant_bytes_max: cache.tenant_bytes_max,
         rows_max: cache.entries_max,
         lifetime: cache.lifetime_ms,
         ..ResultLimits::default()

@@ -8,7 +8,7 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 22] = [
+const STEPS: [&str; 23] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
@@ -31,6 +31,7 @@ const STEPS: [&str; 22] = [
     include_str!("part_bytes.sql"),
     include_str!("ticket_progress.sql"),
     include_str!("sums.sql"),
+    include_str!("result_bytes.sql"),
 ];
 
 /// The version that this program brings a schema to, and the newest that it reads.

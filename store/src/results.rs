@@ -1,11 +1,11 @@
 //! The result cache: finished cells by the hash of everything that decides them.
 //!
 //! Every statement names the tenant, so no tenant can see another's results. Bounded by rows, per tenant and
-//! in total: what is past its date goes first, then what was used longest ago.
+//! in total, and by a tenant's bytes: what is past its date goes first, then what was used longest ago.
 
 use std::ops::RangeInclusive;
 
-use base::{Millis, TenantId};
+use base::{Bytes, Millis, TenantId};
 use sha2::{Digest, Sha256};
 use sqlx::{Any, AnyConnection, AssertSqlSafe};
 
@@ -21,6 +21,9 @@ const LAST_USE_RESOLUTION: Millis = Millis(60_000);
 
 /// How many results tenants of a range have.
 const COUNTS: &str = "SELECT tenant, COUNT(*) FROM results WHERE tenant BETWEEN $1 AND $2 GROUP BY tenant";
+/// How many results a tenant has, and the bytes of their values: from the index alone. SUM of a BIGINT is no BIGINT on
+/// Postgres.
+const HELD: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM results WHERE tenant = $1";
 
 /// The identity of a result: a SHA-256 over all that decides it (model revision, prompt, sampling).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +55,8 @@ pub struct NewResult {
 pub struct ResultLimits {
     /// Most results of one tenant.
     pub tenant_rows_max: u64,
+    /// Bytes of the values of one tenant's results; one that is larger alone is not kept.
+    pub tenant_bytes_max: Bytes,
     /// Most results of all tenants together.
     pub rows_max: u64,
     /// A longer value is not kept.
@@ -64,6 +69,7 @@ impl Default for ResultLimits {
     fn default() -> Self {
         Self {
             tenant_rows_max: 50_000,
+            tenant_bytes_max: Bytes(256 << 20),
             rows_max: 200_000,
             value_bytes_max: 65_536,
             lifetime: Millis(7 * 86_400_000),
@@ -140,18 +146,21 @@ impl Store {
     ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Results).await?;
-            for result in new.iter().filter(|result| result.value.len() <= limits.value_bytes_max) {
+            let fits =
+                |bytes: usize| bytes <= limits.value_bytes_max && bytes as u64 <= limits.tenant_bytes_max.0;
+            for result in new.iter().filter(|result| fits(result.value.len())) {
                 sqlx::query(
-                    "INSERT INTO results (tenant, key, value, created, expires, last_use) \
-                     VALUES ($1, $2, $3, $4, $5, $4) ON CONFLICT (tenant, key) DO UPDATE SET \
+                    "INSERT INTO results (tenant, key, value, created, expires, last_use, bytes) \
+                     VALUES ($1, $2, $3, $4, $5, $4, $6) ON CONFLICT (tenant, key) DO UPDATE SET \
                      value = excluded.value, created = excluded.created, expires = excluded.expires, \
-                     last_use = excluded.last_use",
+                     last_use = excluded.last_use, bytes = excluded.bytes",
                 )
                 .bind(to_sql(tenant.0))
                 .bind(hex(&result.key.0))
                 .bind(&result.value)
                 .bind(now.to_sql())
                 .bind(now.after(limits.lifetime).to_sql())
+                .bind(to_sql(result.value.len() as u64))
                 .execute(&mut *tx)
                 .await
                 .map_err(|error| foreign(error, Error::Missing("tenant")))?;
@@ -205,10 +214,8 @@ async fn trim(
     now: UnixMillis,
 ) -> Result<(), Error> {
     sqlx::query("DELETE FROM results WHERE expires <= $1").bind(now.to_sql()).execute(&mut *tx).await?;
-    let (of_tenant,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM results WHERE tenant = $1")
-        .bind(to_sql(tenant.0))
-        .fetch_one(&mut *tx)
-        .await?;
+    let (of_tenant, bytes): (i64, i64) =
+        sqlx::query_as(HELD).bind(to_sql(tenant.0)).fetch_one(&mut *tx).await?;
     let excess = of_tenant - to_sql(limits.tenant_rows_max);
     if excess > 0 {
         sqlx::query(
@@ -217,6 +224,17 @@ async fn trim(
         )
         .bind(to_sql(tenant.0))
         .bind(excess)
+        .execute(&mut *tx)
+        .await?;
+    }
+    if bytes > to_sql(limits.tenant_bytes_max.0) {
+        sqlx::query(
+            "DELETE FROM results WHERE tenant = $1 AND key IN (SELECT key FROM (SELECT key, \
+             SUM(bytes) OVER (ORDER BY last_use DESC, key DESC) AS with_newer FROM results WHERE tenant = $1) \
+             AS summed WHERE with_newer > $2)",
+        )
+        .bind(to_sql(tenant.0))
+        .bind(to_sql(limits.tenant_bytes_max.0))
         .execute(&mut *tx)
         .await?;
     }
@@ -251,6 +269,14 @@ mod tests {
         let plan = plan_of(&store, COUNTS).await;
         assert_reads_by_index(&plan);
         assert!(plan[0].contains("COVERING INDEX"), "{plan:?}");
+    }
+
+    #[tokio::test]
+    async fn what_a_tenants_results_take_is_summed_without_reading_them() {
+        let store = Store::open("sqlite::memory:").await.expect("it opens");
+        let plan = plan_of(&store, HELD).await;
+        assert_reads_by_index(&plan);
+        assert!(plan[0].contains("COVERING INDEX results_by_size"), "{plan:?}");
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub struct SqlConfig {
     pub spill_bytes_max: Bytes,
     /// Bytes of a file that one `CREATE TABLE .. AS` makes.
     pub created_bytes_max: Bytes,
+    /// Bytes of all files that a tenant's `CREATE TABLE` and `INSERT` made, temporary tables among them; at least
+    /// `created_bytes_max`. More are refused until some are dropped.
+    pub tenant_created_bytes_max: Bytes,
     /// Tools whose own scans (fingerprints, samples) read known AI answers and compute none: metabase,
     /// superset. `SET relserve.cached_only = false` computes all the same.
     pub cached_only_scans: Vec<String>,
@@ -63,6 +66,7 @@ impl Default for SqlConfig {
             memory_bytes_max: Bytes(1 << 30),
             spill_bytes_max: Bytes(16 << 30),
             created_bytes_max: Bytes(4 << 30),
+            tenant_created_bytes_max: Bytes(16 << 30),
             cached_only_scans: ScanningTool::ALL.map(|tool| tool.word().to_owned()).into(),
             budgets: Vec::new(),
             tickets_max: 100,
@@ -88,6 +92,10 @@ impl SqlConfig {
             if *value == 0 {
                 return Err(invalid(field, "must be positive"));
             }
+        }
+        if self.tenant_created_bytes_max < self.created_bytes_max {
+            let least = format!("must be at least sql.created_bytes_max ({})", self.created_bytes_max.0);
+            return Err(invalid("sql.tenant_created_bytes_max", &least));
         }
         self.scanning_tools()?;
         for (place, budget) in self.budgets.iter().enumerate() {
@@ -196,6 +204,7 @@ mod tests {
         for (text, field) in [
             ("cached_only_scans = [\"tableau\"]", "sql.cached_only_scans"),
             ("tickets_max = 0", "sql.tickets_max"),
+            ("tenant_created_bytes_max = 4294967295", "sql.tenant_created_bytes_max"),
             ("[[budgets]]\n[[budgets]]", "sql.budgets[1].tenant"),
             ("[[budgets]]\ntenant = \"a\"\n[[budgets]]\ntenant = \"a\"", "sql.budgets[1].tenant"),
         ] {

@@ -1,6 +1,6 @@
 //! Answers kept in memory and in the store, and cell calls that share one open relQuery.
 
-use base::Millis;
+use base::{Bytes, Millis};
 use serde::{Deserialize, Serialize};
 
 /// Answers kept for the next recalculation.
@@ -13,6 +13,8 @@ pub struct CacheConfig {
     pub memory_entries_max: usize,
     /// Answers of one tenant in the database.
     pub tenant_entries_max: u64,
+    /// Bytes of one tenant's answers in the database; beyond it the ones unused for longest go.
+    pub tenant_bytes_max: Bytes,
     /// Answers of all tenants in the database.
     pub entries_max: u64,
     /// An answer's lifetime.
@@ -25,6 +27,7 @@ impl Default for CacheConfig {
             enabled: true,
             memory_entries_max: 50_000,
             tenant_entries_max: 50_000,
+            tenant_bytes_max: Bytes(256 << 20),
             entries_max: 200_000,
             lifetime_ms: Millis(30 * 24 * 3_600_000),
         }

@@ -88,6 +88,7 @@ pub(super) async fn change(
         name: name.table().to_owned(),
         replaces: true,
         bytes_max: tables.created_bytes_max,
+        tenant_bytes_max: tables.tenant_created_bytes_max,
         keeps: is_insert.then_some(path),
         removes_from: (!is_insert).then_some(before),
         session,

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ pub(super) struct NewTable {
     pub(super) replaces: bool,
     /// Bytes that its file may have.
     pub(super) bytes_max: u64,
+    /// Bytes that all files of tables that were made may have, this one among them.
+    pub(super) tenant_bytes_max: u64,
     /// A table whose rows come before those of the query.
     pub(super) keeps: Option<PathBuf>,
     /// Rows that the table had: what is told is how many of them are not written.
@@ -79,6 +82,9 @@ impl NewTable {
     async fn write(&self, mut rows: SendableRecordBatchStream) -> Result<u64> {
         let hidden = tempfile::Builder::new().prefix(CREATED_PREFIX).tempfile_in(&self.folder);
         let mut hidden = hidden.map_err(|error| self.cause(error.kind()))?;
+        let own = hidden.path().to_owned();
+        // Where there is no room at all, nothing is computed.
+        self.check_room(&own, 0)?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_key_value_metadata(Some(vec![KeyValue::new(MARK.into(), "true".to_owned())]))
@@ -88,16 +94,18 @@ impl NewTable {
         if let Some(path) = &self.keeps {
             let file = File::open(path).map_err(|error| self.cause(error.kind()))?;
             for batch in ParquetRecordBatchReaderBuilder::try_new(file)?.build()? {
-                self.append(&mut writer, &batch?)?;
+                self.append(&mut writer, &batch?, &own)?;
                 tokio::task::yield_now().await;
             }
         }
         let mut count = 0;
         while let Some(batch) = rows.try_next().await? {
             count += batch.num_rows() as u64;
-            self.append(&mut writer, &batch)?;
+            self.append(&mut writer, &batch, &own)?;
         }
         writer.close()?;
+        let about = hidden.as_file().metadata().map_err(|error| self.cause(error.kind()))?;
+        self.check_room(&own, about.len())?;
         if let Some(session) = &self.session {
             session.put(&self.name, hidden.into_temp_path()).await?;
         } else {
@@ -106,16 +114,41 @@ impl NewTable {
         Ok(self.removes_from.map_or(count, |before| before.saturating_sub(count)))
     }
 
-    fn append(&self, writer: &mut ArrowWriter<&mut File>, batch: &RecordBatch) -> Result<()> {
+    fn append(&self, writer: &mut ArrowWriter<&mut File>, batch: &RecordBatch, own: &Path) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
+        let before = writer.bytes_written();
         writer.write(&self.plain(batch)?)?;
         if writer.in_progress_size() > GROUP_BYTES_MAX {
             writer.flush()?;
         }
-        if writer.bytes_written() as u64 > self.bytes_max {
-            return exec_err!("table {}: it has more than {} bytes", self.name, self.bytes_max);
+        let written = writer.bytes_written();
+        if written > before { self.check_room(own, written as u64) } else { Ok(()) }
+    }
+
+    /// Refuses a file of so many bytes, at this path meanwhile, that is too large, alone or with the tables that
+    /// the tenant has already.
+    fn check_room(&self, own: &Path, bytes: u64) -> Result<()> {
+        let Self { name, bytes_max, tenant_bytes_max, .. } = self;
+        if bytes > *bytes_max {
+            return exec_err!("table {name}: it has more than {bytes_max} bytes");
+        }
+        // What is deleted makes room.
+        if self.removes_from.is_some() {
+            return Ok(());
+        }
+        let replaced = match &self.session {
+            Some(session) => session.path(name),
+            None => Some(self.path()),
+        };
+        let is_counted = |path: &Path| path != own && replaced.as_deref() != Some(path);
+        let held = held(&self.folder, is_counted).map_err(|error| self.cause(error.kind()))?;
+        if held.saturating_add(bytes) > *tenant_bytes_max {
+            return exec_err!(
+                "table {name}: with it the tables that you made would have more than {tenant_bytes_max} bytes \
+                 (`sql.tenant_created_bytes_max`), the others have {held}; drop some first"
+            );
         }
         Ok(())
     }
@@ -166,6 +199,21 @@ impl TableProvider for NewTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(self.clone()), None)))
     }
+}
+
+/// Bytes of those files of a folder that `CREATE TABLE` made, temporary tables and what is being written among them.
+fn held(folder: &Path, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let is_made = name.starts_with(CREATED_PREFIX) || (name.ends_with(".parquet") && is_created(&path));
+        if is_made && is_counted(&path) {
+            // Another session may have dropped it just now.
+            bytes += std::fs::metadata(&path).map_or(0, |about| about.len());
+        }
+    }
+    Ok(bytes)
 }
 
 /// Whether a file was made by `CREATE TABLE`.

@@ -64,6 +64,8 @@ pub struct TenantTables {
     root: PathBuf,
     /// Bytes of a file that `CREATE TABLE` makes.
     created_bytes_max: u64,
+    /// Bytes of all files that it made.
+    tenant_created_bytes_max: u64,
     runtime: Arc<RuntimeEnv>,
     public: Arc<TenantSchema>,
     files: Arc<FileSchema<Arc<Files>>>,
@@ -92,16 +94,19 @@ pub struct TenantTablesOptions {
     pub sources: Vec<Arc<Source>>,
     /// Bytes of a file that one `CREATE TABLE` may make.
     pub created_bytes_max: u64,
+    /// Bytes of all files of the folder that `CREATE TABLE` made.
+    pub tenant_created_bytes_max: u64,
 }
 
 impl TenantTablesOptions {
-    /// A folder alone, and files of at most 4 GiB made in it.
+    /// A folder alone, and files of at most 4 GiB made in it, of 16 GiB together.
     pub fn of_folder(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
             files: Arc::default(),
             sources: Vec::new(),
             created_bytes_max: 4 << 30,
+            tenant_created_bytes_max: 16 << 30,
         }
     }
 }
@@ -109,7 +114,8 @@ impl TenantTablesOptions {
 impl TenantTables {
     /// The tables of a tenant; an error where the folder cannot be read or a source's name is taken.
     pub fn new(options: TenantTablesOptions, memory: &Memory) -> Result<Self> {
-        let TenantTablesOptions { folder, files, sources, created_bytes_max } = options;
+        let TenantTablesOptions { folder, files, sources, created_bytes_max, tenant_created_bytes_max } =
+            options;
         let root = folder
             .canonicalize()
             .map_err(|error| exec_datafusion_err!("a tenant's folder cannot be read: {}", error.kind()))?;
@@ -132,6 +138,7 @@ impl TenantTables {
         Ok(Self {
             root,
             created_bytes_max,
+            tenant_created_bytes_max,
             runtime,
             public: Arc::new(public),
             files: Arc::new(FileSchema::new(files, Arc::clone(&reader))),

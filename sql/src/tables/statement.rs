@@ -155,6 +155,7 @@ fn create_table(
         name: table.to_owned(),
         replaces,
         bytes_max: tables.created_bytes_max,
+        tenant_bytes_max: tables.tenant_created_bytes_max,
         keeps: None,
         removes_from: None,
         session,

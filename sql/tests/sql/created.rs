@@ -134,6 +134,48 @@ async fn a_file_that_grows_too_large_is_an_error_that_names_the_limit() {
 }
 
 #[tokio::test]
+async fn what_a_tenants_tables_take_together_is_bounded_and_dropping_one_makes_room() {
+    let some = "AS SELECT value FROM generate_series(1, 1000)";
+    let other = Tenant::new(&[]);
+    shown(&other.plain().await, &format!("CREATE TABLE one {some}")).await;
+    let each = std::fs::metadata(other.folder().join("one.parquet")).expect("it was made").len();
+    let max = 2 * each + each / 2;
+    // What the tenant put there itself does not count.
+    let large = "t\n".repeat(100_000);
+    let tenant =
+        Tenant::with(&[("large.csv", large.as_str())], |options| options.tenant_created_bytes_max = max);
+    let session = tenant.plain().await;
+    shown(&session, &format!("CREATE TABLE one {some}")).await;
+    shown(&session, &format!("CREATE TEMPORARY TABLE two {some}")).await;
+    let refused = |table: &str, held: u64| {
+        format!(
+            "error: Execution error: table {table}: with it the tables that you made would have more than {max} \
+             bytes (`sql.tenant_created_bytes_max`), the others have {held}; drop some first"
+        )
+    };
+    let more = "SELECT value FROM generate_series(1001, 3000)";
+    let said = shown(&session, &format!("CREATE TABLE three AS {more}")).await;
+    assert_eq!(said, refused("three", 2 * each));
+    assert_eq!(shown(&session, &format!("INSERT INTO one {more}")).await, refused("one", each));
+    assert_eq!(shown(&session, &format!("INSERT INTO two {more}")).await, refused("two", each));
+    for table in ["one", "two"] {
+        let rows = shown(&session, &format!("SELECT COUNT(*) AS n FROM {table}")).await;
+        assert!(rows.contains("| 1000 |"), "{rows}");
+    }
+
+    // What takes its own place needs no more room, nor does what loses rows.
+    let again = shown(&session, &format!("CREATE OR REPLACE TABLE one {some}")).await;
+    assert!(again.contains("| 1000 "), "{again}");
+    let deleted = shown(&session, "DELETE FROM one WHERE value > 500").await;
+    assert!(deleted.contains("| 500 "), "{deleted}");
+    shown(&session, "DROP TABLE one").await;
+    shown(&session, "DROP TABLE two").await;
+    let made = shown(&session, &format!("CREATE TABLE three {some}")).await;
+    assert!(made.contains("| 1000 "), "{made}");
+    assert_eq!(tenant.names(), ["large.csv", "three.parquet"]);
+}
+
+#[tokio::test]
 async fn a_view_is_a_name_for_its_query_in_every_session_of_the_tenant() {
     let tenant = Tenant::new(&[("numbers.csv", NUMBERS)]);
     let model = Model::words(&[("one", "yes")]);

@@ -1,6 +1,6 @@
 //! Tenants, keys, usage, results, calibration, migrations.
 
-use base::{Millis, Money, TenantId, TokenCount};
+use base::{Bytes, Millis, Money, TenantId, TokenCount};
 use store::{
     DEFAULT_TENANT, Error, KeyLookup, KeyScope, NewKey, NewResult, ResultKey, ResultLimits, SCHEMA_VERSION,
     Store, UnixMillis, UsageKey, UsageReplay, UsageRow, UsageWrite, Used,
@@ -341,6 +341,28 @@ pub(crate) async fn a_tenants_least_recently_used_results_go_first(url: String) 
     store.put_results(DEFAULT_TENANT, &results(3..4), limits, at(101)).await.expect("kept");
     assert_eq!(known(&store, DEFAULT_TENANT, 0..4, 102).await, [0, 2, 3]);
     assert_eq!(known(&store, zeta, 0..3, 102).await, [0, 1, 2], "another tenant's bound is its own");
+}
+
+pub(crate) async fn what_a_tenants_results_take_is_bounded_in_bytes(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    let limits = ResultLimits { tenant_bytes_max: Bytes(20), ..Default::default() };
+    store.put_results(zeta, &results(0..4), limits, at(0)).await.expect("kept");
+    for number in 0..5 {
+        let second = u64::from(number);
+        let new = results(number..number + 1);
+        store.put_results(DEFAULT_TENANT, &new, limits, at(second)).await.expect("kept");
+    }
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..1, 100).await, [0], "a read makes it recent");
+    let of_bytes = |bytes: usize, number: u32| NewResult { key: key(number), value: "x".repeat(bytes) };
+    store.put_results(DEFAULT_TENANT, &[of_bytes(9, 5)], limits, at(101)).await.expect("kept");
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..6, 102).await, [0, 4, 5], "so many of 4 bytes had to go");
+    store.put_results(DEFAULT_TENANT, &[of_bytes(2, 5)], limits, at(103)).await.expect("kept");
+    store.put_results(DEFAULT_TENANT, &results(6..8), limits, at(104)).await.expect("kept");
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..8, 105).await, [0, 4, 5, 6, 7], "one counts as it is now");
+    store.put_results(DEFAULT_TENANT, &[of_bytes(21, 8)], limits, at(106)).await.expect("no error");
+    assert_eq!(known(&store, DEFAULT_TENANT, 0..9, 107).await, [0, 4, 5, 6, 7], "what never fits costs none");
+    assert_eq!(known(&store, zeta, 0..4, 107).await, [0, 1, 2, 3], "another tenant's bound is its own");
 }
 
 pub(crate) async fn the_total_bound_holds_over_all_tenants(url: String) {

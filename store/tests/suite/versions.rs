@@ -7,15 +7,16 @@
 
 use base::{Bytes, Millis, Money, TenantId, TokenCount};
 use store::{
-    ClaimKind, DEFAULT_TENANT, FragmentKey, KeyLookup, KeyScope, NewKey, ResultKey, RowCounts,
-    SCHEMA_VERSION, Store, TicketState, UnixMillis, UsageWrite, WorkbookDraft, WorkbookLimits, WorkbookSaved,
+    ClaimKind, DEFAULT_TENANT, FragmentKey, KeyLookup, KeyScope, NewKey, NewResult, ResultKey, ResultLimits,
+    RowCounts, SCHEMA_VERSION, Store, TicketState, UnixMillis, UsageWrite, WorkbookDraft, WorkbookLimits,
+    WorkbookSaved,
 };
 
 use super::cases::used;
 use super::{first_write, lease, open, row};
 
 /// What each version added, as it was, with rows; and as it is in the source now.
-pub(crate) static VERSIONS: [(&str, &str); 22] = [
+pub(crate) static VERSIONS: [(&str, &str); 23] = [
     (include_str!("../versions/01.sql"), include_str!("../../src/schema.sql")),
     (include_str!("../versions/02.sql"), include_str!("../../src/schemas.sql")),
     (include_str!("../versions/03.sql"), include_str!("../../src/corpora.sql")),
@@ -38,6 +39,7 @@ pub(crate) static VERSIONS: [(&str, &str); 22] = [
     (include_str!("../versions/20.sql"), include_str!("../../src/part_bytes.sql")),
     (include_str!("../versions/21.sql"), include_str!("../../src/ticket_progress.sql")),
     (include_str!("../versions/22.sql"), include_str!("../../src/sums.sql")),
+    (include_str!("../versions/23.sql"), include_str!("../../src/result_bytes.sql")),
 ];
 
 /// Stands between the schema and the rows of a file.
@@ -263,6 +265,13 @@ async fn takes_what_is_new(store: &Store, version: usize) {
     let saved = store.save_workbook(ACME, draft, limits, NOW).await.expect("answered");
     let WorkbookSaved::Yes(saved) = saved else { panic!("it is saved: {saved:?}") };
     assert_eq!(saved.version, if version >= 9 { 9 } else { 1 }, "one that was deleted is told from it");
+    // Answers that were there count in bytes: they make room.
+    let (old, new) = (ResultKey([7; 32]), ResultKey([1; 32]));
+    let result = NewResult { key: new, value: "\"new\"".into() };
+    let limits = ResultLimits { tenant_bytes_max: Bytes(50), ..ResultLimits::default() };
+    store.put_results(ACME, &[result], limits, UnixMillis(NOW.0 + 1)).await.expect("kept");
+    let known = store.results(ACME, &[old, new], NOW).await.expect("read");
+    assert_eq!(known, [None, Some("\"new\"".to_owned())]);
 }
 
 macro_rules! versions {
@@ -294,4 +303,5 @@ versions! {
     a_database_of_version_19_keeps_all_it_has = 19,
     a_database_of_version_20_keeps_all_it_has = 20,
     a_database_of_version_21_keeps_all_it_has = 21,
+    a_database_of_version_22_keeps_all_it_has = 22,
 }

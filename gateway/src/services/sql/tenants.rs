@@ -109,9 +109,14 @@ impl Sql {
         }
         let (sources, are_all) = self.sources(config, runtime.shared.clock).await;
         let folder = made_folder(config, tenant).map_err(DataFusionError::IoError)?;
-        let created_bytes_max = config.sql.created_bytes_max.0;
         let files = Arc::new(Files::of_origin(Arc::new(Uploads::of(runtime, config, tenant))));
-        let options = TenantTablesOptions { files, sources, created_bytes_max, folder };
+        let options = TenantTablesOptions {
+            folder,
+            files,
+            sources,
+            created_bytes_max: config.sql.created_bytes_max.0,
+            tenant_created_bytes_max: config.sql.tenant_created_bytes_max.0,
+        };
         let tables = Arc::new(TenantTables::new(options, &self.memory)?);
         if are_all {
             return Ok(Arc::clone(self.known_tables().entry(tenant).or_insert(tables)));
