@@ -4,7 +4,7 @@
 Starts RelServe twice (the built-in model, and a second server with the first one as its replica) and Prometheus, all on loopback
 ports and in a temporary directory; loads the recording and alert rules; gives both servers some work; then asks Prometheus for the
 expression of every panel, for what vLLM's public dashboard asks, and for the rules' health. Whatever has an error or no series is
-printed, and the exit status says so. Needs `prometheus` (Debian: apt-get install prometheus) and nothing from the network.
+printed, and the exit status says so. 3: Prometheus is not installed. Needs `prometheus` (Debian: apt-get install prometheus) and nothing from the network.
 """
 
 import argparse
@@ -227,9 +227,12 @@ def main():
     arguments.add_argument("--prometheus", default="prometheus")
     arguments.add_argument("--promtool", default="promtool")
     asked = arguments.parse_args()
-    for program in (asked.relserve, asked.prometheus, asked.promtool):
+    if shutil.which(asked.relserve) is None:
+        sys.exit(f"{asked.relserve} is not there")
+    for program in (asked.prometheus, asked.promtool):
         if shutil.which(program) is None:
-            sys.exit(f"{program} is not there; Debian's package `prometheus` has prometheus and promtool")
+            print(f"skipped: {program} is not there; Debian's package `prometheus` has prometheus and promtool", file=sys.stderr)
+            sys.exit(3)
     promtool(asked.promtool)
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(folder)

@@ -241,7 +241,7 @@ pub(crate) struct EdgeArguments {
     /// Requests a second.
     #[arg(long, default_value_t = 2_000.0, value_parser = positive)]
     pub(crate) rate: f64,
-    /// For how long; idle connections are closed after 75 seconds.
+    /// For how long; idle connections are closed after 75 seconds, and a run that sees one closed fails.
     #[arg(long, default_value_t = 30, value_parser = value_parser!(u64).range(1..))]
     pub(crate) seconds: u64,
     /// Connections that send them.
@@ -259,7 +259,8 @@ pub(crate) struct EdgeArguments {
     /// Pieces of such a request; 1000 are a byte at a time.
     #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
     pub(crate) pieces: u32,
-    /// Ends with code 0 where a goal is missed too (without it: with 3). An answer that is missing is code 2 either way.
+    /// Ends with code 0 where a goal is missed too (without it: with 3). An answer that is missing, or an idle connection that was
+    /// closed, is code 2 either way.
     #[arg(long)]
     pub(crate) report_only: bool,
 }

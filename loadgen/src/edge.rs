@@ -59,9 +59,11 @@ pub struct EdgeReport {
     pub error: Option<String>,
     /// Seconds of the load.
     pub seconds: f64,
-    /// Idle connections that were open to its end.
+    /// Idle connections that were asked for, and those that were open to its end.
+    pub idle: u32,
     pub idle_open: u32,
-    /// Requests of slow clients that were answered meanwhile.
+    /// Slow clients that were asked for, and their requests that were answered meanwhile.
+    pub slow: u32,
     pub slow_answered: u64,
 }
 
@@ -86,9 +88,15 @@ impl Goal {
 }
 
 impl EdgeReport {
-    /// Whether each request had the answer that is known.
+    /// Whether each request had the answer that is known, beside those who were to be there.
     pub fn is_sound(&self) -> bool {
-        self.failed == 0 && !self.alone.is_empty() && self.loaded.len() as u64 == self.sent
+        let is_answered = self.failed == 0 && !self.alone.is_empty() && self.loaded.len() as u64 == self.sent;
+        is_answered && self.has_crowd()
+    }
+
+    /// Whether all idle connections stayed open and slow clients got answers.
+    fn has_crowd(&self) -> bool {
+        self.idle_open == self.idle && (self.slow == 0 || self.slow_answered > 0)
     }
 
     /// Whether both goals are met.
@@ -130,6 +138,13 @@ impl EdgeReport {
             "{} requests, {} failed; {} idle connections open at the end, {} slow requests answered",
             self.sent, self.failed, self.idle_open, self.slow_answered
         );
+        if !self.has_crowd() {
+            let _ = writeln!(
+                text,
+                "failed: {} idle connections and {} slow clients were to be there, none closed and some answered",
+                self.idle, self.slow
+            );
+        }
         if let Some(error) = &self.error {
             let _ = writeln!(text, "the first failure: {error}");
         }
@@ -159,7 +174,7 @@ fn request(host: SocketAddr, key: Option<&str>, cell: u32) -> Vec<u8> {
 pub async fn measure(server: SocketAddr, key: Option<&str>, load: EdgeLoad) -> Result<EdgeReport, Error> {
     let requests: Arc<Vec<Vec<u8>>> =
         Arc::new((0..load.cells).map(|cell| request(server, key, cell)).collect());
-    let mut report = EdgeReport::default();
+    let mut report = EdgeReport { idle: load.idle, slow: load.slow, ..EdgeReport::default() };
     let failed = |error: std::io::Error| Error::Client(format!("{server}: {error}"));
     let mut first = Connection::open(server).await.map_err(failed)?;
     // From here on all answers are known.
@@ -261,5 +276,27 @@ mod tests {
         assert!(report(5.0).meets_goals() && lost.meets_goals(), "the goals are of time alone");
         assert!(!report(5.1).meets_goals() && !late_alone.meets_goals());
         assert!(!unmeasured.meets_goals() && !no_bare.meets_goals());
+    }
+
+    #[test]
+    fn a_run_whose_idle_connections_were_closed_or_whose_slow_clients_got_nothing_is_unsound() {
+        let report = |(idle, idle_open): (u32, u32), (slow, slow_answered): (u32, u64)| EdgeReport {
+            alone: vec![0.2],
+            bare: vec![0.1],
+            loaded: vec![1.0],
+            sent: 1,
+            seconds: 1.0,
+            idle,
+            idle_open,
+            slow,
+            slow_answered,
+            ..EdgeReport::default()
+        };
+        let whole = report((3, 3), (2, 1));
+        assert!(whole.is_sound() && !whole.text().contains("failed:"), "{}", whole.text());
+        assert!(report((0, 0), (0, 0)).is_sound(), "nobody else was asked for");
+        for other in [report((3, 0), (2, 1)), report((3, 2), (2, 1)), report((3, 3), (2, 0))] {
+            assert!(!other.is_sound() && other.text().contains("failed: 3 idle"), "{}", other.text());
+        }
     }
 }

@@ -41,7 +41,8 @@ async fn every_request_that_is_due_is_sent_and_measured() {
     let report = measured(r#"{"value":"positive"}"#).await.expect("it answers");
     assert_eq!((report.sent, report.loaded.len(), report.failed), (50, 50, 0));
     assert_eq!((report.alone.len(), report.idle_open), (2_000, 5));
-    assert!(report.is_sound());
+    assert!(report.is_sound(), "{}", report.text());
+    assert!(report.slow_answered > 0, "the first slow request is waited for");
     let text = report.text();
     assert!(text.contains("50 requests, 0 failed; 5 idle connections open"), "{text}");
 }

@@ -2,13 +2,17 @@
 # What a year's rows cost: fills a database of its own (fill.sql), starts the program on it, and prints how long that
 # takes, what the routes that read those rows take (the median of five, in ms), what the look-up of a key takes, that old
 # usage was merged into months without losing a request, what has expired, and the size on disk.
-# Everything is deleted at the end; $TMPDIR says on which disk it lies. sqlite3 or psql, and curl, must be there.
+# Everything is deleted at the end; $TMPDIR says on which disk it lies. sqlite3 or psql, and curl, must be there: it ends
+# with 3 and a line that says so where they are not.
 #
 # usage: [FILLED=yes] tests/year/run.sh PROGRAM ROWS [postgres://... (of an empty database, which is left full)]
 # FILLED: the database is one that this has filled with so many rows before.
 set -euo pipefail
 program=$(realpath "$1") rows=$2 database=${3:-}
 cd "$(dirname "$0")"
+for needed in curl "$([ -n "$database" ] && echo psql || echo sqlite3)"; do
+  command -v "$needed" >/dev/null || { echo "skipped: $needed is not installed" >&2; exit 3; }
+done
 work=$(mktemp -d)
 server=
 end() {

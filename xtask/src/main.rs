@@ -58,9 +58,9 @@ enum Task {
     },
     /// The engine's kernels for ARM, cross-compiled and tested in an emulator (qemu), where there is one.
     Arm,
-    /// What takes too long for every change: fuzz, chaos in simulated worlds and of processes, soak, race, a real vLLM, replicas, the
-    /// heavy clients of SQL, those of OpenAI's API, the Python package and the kernels for ARM, one after another. All of them
-    /// run, and all that failed are named at the end.
+    /// What takes too long for every change: fuzz, chaos in simulated worlds and of processes, soak, the server's edge, race, a real vLLM, replicas,
+    /// the heavy clients of SQL, those of OpenAI's API, the Python package, a year's rows, dependencies, dashboards, the image and the
+    /// kernels for ARM, one after another. All of them run, and all that failed are named at the end.
     Nightly(Nightly),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),

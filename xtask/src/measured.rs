@@ -23,6 +23,13 @@ pub(crate) fn chaos(rest: &[String]) -> Result<(), Failed> {
     cargo("run --release --package loadgen -- chaos", &[&server[..], rest].concat())
 }
 
+/// Known cells beside idle and slow connections: arguments of `loadgen edge`.
+pub(crate) fn edge(rest: &[String]) -> Result<(), Failed> {
+    build()?;
+    let server = ["--server".to_owned(), built("release", "relserve")];
+    cargo("run --release --package loadgen -- edge", &[&server[..], rest].concat())
+}
+
 /// A checkpoint with random weights: its kind and its folder.
 pub(crate) fn checkpoint(rest: &[String]) -> Result<(), Failed> {
     cargo("run --release --package engine --example checkpoint --", rest)

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 
 use crate::arm::arm;
 use crate::cargo::{Failed, built, cargo, program, program_or_skip};
-use crate::measured::{chaos, checkpoint, compare, race};
+use crate::measured::{chaos, checkpoint, compare, edge, race};
 use crate::sanitized::{fuzz, soak};
 
 #[derive(Args)]
@@ -34,6 +34,9 @@ pub(crate) struct Nightly {
     /// without it.
     #[arg(long, value_name = "FILE")]
     servers: Option<String>,
+    /// A clone of RustSec's advisories; licences, bans and sources alone without it.
+    #[arg(long, value_name = "DIR")]
+    advisories: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,6 +49,8 @@ enum NightlyPart {
     ChaosOfProcesses,
     /// Random mixed load on a server under AddressSanitizer, every answer judged.
     Soak,
+    /// Known cells at a rate beside 10,000 idle connections and 1,000 slow clients, and the limits of their times.
+    Edge,
     /// Our server and its peers on the same relQueries.
     Race,
     /// A real vLLM: as the replica of a gateway's tests; alone, behind us, and beside our own engine, on the paper's
@@ -69,6 +74,12 @@ enum NightlyPart {
     OpenApi,
     /// A trained model's answers in each format beside those of transformers in f32.
     Quality,
+    /// A year's rows of usage in SQLite, and what reads and merges them; where sqlite3 and curl are.
+    Year,
+    /// Licences, bans and sources of dependencies; with --advisories what is known of them too.
+    Advisories,
+    /// Every panel, rule and alert asked of a real Prometheus, where prometheus and promtool are.
+    Dashboards,
     /// The image built and run, alone and with Postgres, where podman or docker is.
     Image,
     /// The engine's kernels for ARM in an emulator.
@@ -99,6 +110,11 @@ impl NightlyPart {
             Self::Chaos => format!("cargo run --release --package sim --example seed -- {}", with.seeds),
             Self::ChaosOfProcesses => format!("cargo xtask chaos {}", chaos_arguments(with).join(" ")),
             Self::Soak => format!("cargo xtask soak --minutes {}", with.minutes),
+            Self::Edge => {
+                "cargo build --release -p relserve && cargo run --release --package loadgen -- edge --server \
+                           target/release/relserve"
+                    .into()
+            }
             Self::Race => match &with.servers {
                 Some(file) => format!("cargo xtask race {SCENARIO} --servers {file}"),
                 None => "race: skipped, since no --servers FILE names our server and its peers".into(),
@@ -122,6 +138,16 @@ impl NightlyPart {
             Self::Python => quick_command(PYTHON, &[]),
             Self::OpenApi => quick_command(OPEN_API, &[]),
             Self::Quality => quick_command(QUALITY, &[]),
+            Self::Year => quick_command(YEAR, &YEAR_ROWS),
+            Self::Advisories => match &with.advisories {
+                Some(folder) => format!("{ADVISORIES} {folder}"),
+                None => ADVISORIES.into(),
+            },
+            Self::Dashboards => {
+                format!(
+                    "cargo build --profile quick -p relserve && {DASHBOARDS} --relserve target/quick/relserve"
+                )
+            }
             Self::Image => quick_command(IMAGE, &[]),
             Self::Arm => "cargo xtask arm".into(),
         }
@@ -135,6 +161,7 @@ impl NightlyPart {
             }
             Self::ChaosOfProcesses => chaos(&chaos_arguments(with)),
             Self::Soak => soak(&["--minutes".into(), with.minutes.to_string()]),
+            Self::Edge => edge(&[]),
             Self::Race => match &with.servers {
                 Some(file) => race(&[SCENARIO.into(), "--servers".into(), file.clone()]),
                 None => Ok(()),
@@ -149,6 +176,9 @@ impl NightlyPart {
             Self::Python => on_quick_build(PYTHON, &[]),
             Self::OpenApi => on_quick_build(OPEN_API, &[]),
             Self::Quality => on_quick_build(QUALITY, &[]),
+            Self::Year => on_quick_build(YEAR, &YEAR_ROWS),
+            Self::Advisories => program_or_skip(ADVISORIES, with.advisories.as_slice()),
+            Self::Dashboards => dashboards(),
             Self::Image => on_quick_build(IMAGE, &[]),
             Self::Arm => arm(),
         }
@@ -218,6 +248,16 @@ const OPEN_API: &str = "tests/openapi/run.sh";
 /// What compares answers with those of transformers, installing what it lacks.
 const QUALITY: &str = "tests/quality/run.sh";
 
+/// What fills a database with a year's rows and reads them.
+const YEAR: &str = "tests/year/run.sh";
+const YEAR_ROWS: [&str; 1] = ["10000000"];
+
+/// What holds dependencies to licences, bans, sources and advisories, installing what it lacks.
+const ADVISORIES: &str = "tests/advisories/run.sh";
+
+/// What asks a real Prometheus for every panel.
+const DASHBOARDS: &str = "dashboards/check.py";
+
 /// What builds the image's last stage over the program, and runs it.
 const IMAGE: &str = "tests/packaging/image.sh";
 
@@ -241,6 +281,11 @@ fn on_quick_build(script: &str, arguments: &[&str]) -> Result<(), Failed> {
     let mut words = vec![built("quick", "relserve")];
     words.extend(arguments.iter().map(|word| (*word).to_owned()));
     program_or_skip(script, &words)
+}
+
+fn dashboards() -> Result<(), Failed> {
+    cargo("build --profile quick --package relserve", &[])?;
+    program_or_skip(DASHBOARDS, &["--relserve".into(), built("quick", "relserve")])
 }
 
 fn clients() -> Result<(), Failed> {

@@ -7,6 +7,7 @@
 
 mod checks;
 mod database;
+mod growth;
 mod judge;
 mod ledger;
 mod load;
@@ -32,6 +33,7 @@ use crate::Error;
 use crate::client::ApiTarget;
 use crate::random::SplitMix64;
 use checks::{COMPLETE, FLAT, LIVES, USAGE};
+use growth::RssPeaks;
 use ledger::Incident;
 use load::{FOREIGN, ONCE, REFUSED, ROWS, SharedLoad, Tenant, client};
 pub use plan::FaultKind;
@@ -108,19 +110,25 @@ pub async fn chaos(chaos: &Chaos) -> Result<Option<ChaosReport>, Error> {
     for number in 1..=u64::from(chaos.clients) {
         clients.spawn(client(Arc::clone(&load), number, chaos.seed));
     }
-    run(&mut world, &load, &plan, chaos.step).await?;
+    let peaks = run(&mut world, &load, &plan, chaos.step).await?;
     load.end();
     while let Some(ended) = clients.join_next().await {
         if let Err(error) = ended {
             load.ledger().broke(LIVES, format!("a client of this program failed: {error}"));
         }
     }
-    let (checked, measured) = check(&mut world, &load, &before).await?;
+    let (checked, measured) = check(&mut world, &load, (&before, &peaks)).await?;
     Ok(Some(report(chaos, &load, (checked, measured), left_out)))
 }
 
-/// Lets the faults of a plan come and go.
-async fn run(world: &mut World, load: &SharedLoad, plan: &FaultSchedule, step: Step) -> Result<(), Error> {
+/// Lets the faults of a plan come and go; what processes held meanwhile.
+async fn run(
+    world: &mut World,
+    load: &SharedLoad,
+    plan: &FaultSchedule,
+    step: Step,
+) -> Result<RssPeaks, Error> {
+    let mut peaks = RssPeaks::new(plan.steps, step);
     let mut open: Vec<(Fault, Duration)> = Vec::new();
     let mut finished = load.finished();
     for number in 0..plan.steps {
@@ -147,15 +155,16 @@ async fn run(world: &mut World, load: &SharedLoad, plan: &FaultSchedule, step: S
                 let _ = finished.wait_for(|finished| *finished >= until).await;
             }
         }
+        peaks.note(number, world.held());
     }
-    Ok(())
+    Ok(peaks)
 }
 
 /// Holds everything against what was promised.
 async fn check(
     world: &mut World,
     load: &SharedLoad,
-    before: &[(String, process::IdleFootprint)],
+    (before, peaks): (&[(String, process::IdleFootprint)], &RssPeaks),
 ) -> Result<(checks::Checked, Vec<String>), Error> {
     world.until_ready().await?;
     let mut batches = checks::Batches::new();
@@ -166,6 +175,10 @@ async fn check(
     let looked = checks::batches_once(load).await;
     let mut measured = checks::usage(load, &batches, KEPT_MAX).await;
     measured.extend(checks::flat(load, before, || world.held(), KEPT_MAX).await);
+    measured.extend(peaks.lines());
+    for grown in peaks.grown() {
+        load.ledger().broke(FLAT, grown);
+    }
     let mut lives = 0;
     for server in world.gateways.iter_mut().chain(&mut world.replicas) {
         lives += server.starts;

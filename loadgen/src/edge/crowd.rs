@@ -13,6 +13,10 @@ use super::connection::Connection;
 /// What a slow client takes for a request: its head must come within ten seconds.
 const SLOW: Duration = Duration::from_secs(9);
 
+/// How long the first of their answers is waited for, and the pause between two looks.
+const FIRST_MAX: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Connections that are open beside others.
 pub(super) struct Crowd {
     idle: Vec<Connection>,
@@ -49,10 +53,20 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Closes all: idle connections that were open until now, and slow requests that were answered.
+    /// Closes all: idle connections that were open until now, and slow requests that were answered. A load may be over
+    /// before any slow request is whole: the first answer is waited for.
     pub(super) async fn end(mut self) -> (u32, u64) {
-        self.slow.shutdown().await;
         let open = self.idle.iter().filter(|connection| connection.is_open()).count();
+        if !self.slow.is_empty() {
+            let first = async {
+                while self.answered.load(Ordering::Relaxed) == 0 {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            // Where none comes, the report says so.
+            let _ = tokio::time::timeout(FIRST_MAX, first).await;
+        }
+        self.slow.shutdown().await;
         (u32::try_from(open).unwrap_or(u32::MAX), self.answered.load(Ordering::Relaxed))
     }
 }
