@@ -42,6 +42,7 @@ mod idempotency;
 mod isolation;
 mod joined_rows;
 mod key_claims;
+mod keyed_posts;
 mod last_minutes;
 mod last_writes;
 mod leases;

@@ -14,7 +14,7 @@ use crate::common::{Parties, Server, serve_fleet, serve_parties};
 use crate::embeddings::embedding;
 use crate::pml::{llama, register, roomy};
 
-const SCHEMA: &str = r#"<schema name="travel"><user><module name="rome">Rome is where all roads lead to.</module></user></schema>"#;
+pub const SCHEMA: &str = r#"<schema name="travel"><user><module name="rome">Rome is where all roads lead to.</module></user></schema>"#;
 const OTHER_SCHEMA: &str =
     r#"<schema name="other"><user><module name="oslo">Oslo has cold, clear water.</module></user></schema>"#;
 const PROMPT: &str = r#"<prompt schema="travel"><rome/><user>Where do I eat?</user></prompt>"#;
@@ -35,7 +35,7 @@ fn statement(call: &str) -> Value {
 }
 
 /// A body for a route that computes.
-fn billed(path: &str) -> Option<Value> {
+pub fn billed(path: &str) -> Option<Value> {
     let texts = ["boat fish", "tax loan"];
     Some(match path {
         "/v1/relqueries" => json!({"template": "Say {w}", "rows": [["a"]], "max_tokens": 4}),
