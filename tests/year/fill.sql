@@ -33,12 +33,12 @@ FROM n;
 UPDATE counters SET last = @KEYS@ + 10 WHERE name = 'key';
 
 -- As many answers as the cache keeps by default: a week's, at most.
-INSERT INTO results (tenant, key, value, created, expires, last_use)
+INSERT INTO results (tenant, key, value, created, expires, last_use, bytes)
 WITH RECURSIVE n(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < @RESULTS@ - 1)
 SELECT i % @TENANTS@ + 2,
     substr('0000000000000000000000000000000000000000000000000000000000000000', 1, 64 - length(CAST(i AS TEXT))) || i,
     '{"text":"an answer of a cell, a sentence or two long, as most are that somebody asks for","stop":true,"prompt":120,"output":24}',
-    @NOW@ - i, @NOW@ + 600000000, @NOW@ - i
+    @NOW@ - i, @NOW@ + 600000000, @NOW@ - i, 127
 FROM n;
 
 -- What operators did, behind the keys that `run.sh` has made: nothing deletes it.

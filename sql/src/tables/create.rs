@@ -143,7 +143,8 @@ impl NewTable {
             None => Some(self.path()),
         };
         let is_counted = |path: &Path| path != own && replaced.as_deref() != Some(path);
-        let held = held(&self.folder, is_counted).map_err(|error| self.cause(error.kind()))?;
+        let most = tenant_bytes_max.saturating_sub(bytes);
+        let held = held(&self.folder, most, is_counted).map_err(|error| self.cause(error.kind()))?;
         if held.saturating_add(bytes) > *tenant_bytes_max {
             return exec_err!(
                 "table {name}: with it the tables that you made would have more than {tenant_bytes_max} bytes \
@@ -202,18 +203,29 @@ impl TableProvider for NewTable {
 }
 
 /// Bytes of those files of a folder that `CREATE TABLE` made, temporary tables and what is being written among them.
-fn held(folder: &Path, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> {
-    let mut bytes = 0;
+/// Where all that may be such has no more than `most`, it is said of all: no footer is read.
+fn held(folder: &Path, most: u64, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> {
+    let (mut hidden, mut named) = (0, Vec::new());
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        let is_made = name.starts_with(CREATED_PREFIX) || (name.ends_with(".parquet") && is_created(&path));
-        if is_made && is_counted(&path) {
-            // Another session may have dropped it just now.
-            bytes += std::fs::metadata(&path).map_or(0, |about| about.len());
+        let is_hidden = name.starts_with(CREATED_PREFIX);
+        if !(is_hidden || name.ends_with(".parquet")) || !is_counted(&path) {
+            continue;
+        }
+        // Another session may have dropped it just now.
+        let bytes = std::fs::metadata(&path).map_or(0, |about| about.len());
+        if is_hidden {
+            hidden += bytes;
+        } else {
+            named.push((path, bytes));
         }
     }
-    Ok(bytes)
+    let all = |named: &[(PathBuf, u64)]| hidden + named.iter().map(|(_, bytes)| bytes).sum::<u64>();
+    if all(&named) > most {
+        named.retain(|(path, _)| is_created(path));
+    }
+    Ok(all(&named))
 }
 
 /// Whether a file was made by `CREATE TABLE`.
