@@ -100,11 +100,10 @@ impl AutoPolicy {
                 return Ok(None);
             }
         };
-        let (open, most, state) = (self.open(), self.settings.tokens_max, &self.shared.auto);
-        let replayed = while_idle(move || {
-            let trace = recorded_with_open(ended, open, most).trace;
-            choose(trace, view.policy, &judge, &mut UntilStopped(state))
-        });
+        // Here, for the loop copies a record that it changes while somebody has it, and an idle thread may have it for long.
+        let trace = recorded_with_open(ended, self.open(), self.settings.tokens_max).trace;
+        let state = &self.shared.auto;
+        let replayed = while_idle(move || choose(trace, view.policy, &judge, &mut UntilStopped(state)));
         replayed.unwrap_or_else(|error| {
             tracing::warn!(%error, "there is no thread to replay on");
             Ok(None)

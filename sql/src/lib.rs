@@ -32,6 +32,7 @@ pub mod server;
 pub mod session;
 mod settings;
 pub mod tables;
+mod texts;
 mod time_zone;
 
 pub use access::SessionAccess;

@@ -39,7 +39,7 @@ use crate::runner::Runner;
 use crate::scans::{self, ScanningTool};
 use crate::settings::AiSettings;
 use crate::tables::TenantTables;
-use crate::{aggregate, arrays, clauses, function, names, options, prompt, settings, tables};
+use crate::{aggregate, arrays, clauses, function, names, options, prompt, settings, tables, texts};
 
 /// Plans AI operators beside those of DataFusion.
 #[derive(Debug)]
@@ -143,6 +143,7 @@ impl Session {
         }
         context.register_udf(prompt::function());
         context.register_udf(options::function());
+        texts::bound(&context);
         if let Some(catalog) = context.catalog(&catalog_of(&context)) {
             // A new session has no schema of this name.
             let _ = catalog.register_schema(SCHEMA, registry.schema());

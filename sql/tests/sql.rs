@@ -39,3 +39,5 @@ mod sembench;
 mod sources;
 #[path = "sql/tenant.rs"]
 mod tenant;
+#[path = "sql/texts.rs"]
+mod texts;

@@ -36,6 +36,10 @@ impl Default for StoreOptions {
     }
 }
 
+/// Longest time in which a file of SQLite is brought up to date: one that writes gigabytes of rows anew takes tens of
+/// seconds, and stopped before its end it would be stopped again at each start.
+const MIGRATION_MAX: Duration = Duration::from_mins(15);
+
 /// Which database; only this module and the migrations ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
@@ -167,7 +171,13 @@ impl Store {
         }
         let pool = limit(call_max, async { Ok(pool.connect(&address.to_url()).await?) }).await?;
         let store = Self { pool, dialect, file, call_max, health };
-        store.bounded(store.migrate()).await?;
+        match dialect {
+            Dialect::Sqlite => {
+                let done = limit(call_max.max(MIGRATION_MAX), store.migrate()).await;
+                done.map_err(|error| error.of_file(store.database_file()))?;
+            }
+            Dialect::Postgres => store.bounded(store.migrate()).await?,
+        }
         Ok(store)
     }
 
