@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 };
 
 /// Most bytes of a text that such a function makes.
-const TEXT_BYTES_MAX: u64 = 64 << 20;
+const TEXT_BYTES_MAX: u64 = 16 << 20;
 
 /// Most bytes of what it makes of a batch of rows.
 const BATCH_BYTES_MAX: u64 = 512 << 20;
