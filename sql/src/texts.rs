@@ -88,7 +88,7 @@ impl ScalarUDFImpl for BoundedText {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let sizes = args.args.iter().map(Sizes::of).collect::<Result<Vec<_>>>()?;
+        let sizes = args.args.iter().map(ArgumentSizes::of).collect::<Result<Vec<_>>>()?;
         let is_one = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if is_one { 1 } else { args.number_rows };
         let mut sum = 0_u64;
@@ -112,7 +112,7 @@ impl ScalarUDFImpl for BoundedText {
 
 impl Growth {
     /// Bytes of what a row's arguments become, at most, or about where characters are counted.
-    fn bytes(self, sizes: &[Sizes], row: usize) -> u64 {
+    fn bytes(self, sizes: &[ArgumentSizes], row: usize) -> u64 {
         let size = |arg: usize| sizes.get(arg).map_or(0, |sizes| sizes.at(row));
         let replaced = |places: u64| size(0).saturating_add(places.saturating_mul(size(2)));
         match self {
@@ -126,12 +126,12 @@ impl Growth {
 }
 
 /// Of an argument's texts their bytes, of its numbers what they are; 0 for what is missing or below it.
-enum Sizes {
+enum ArgumentSizes {
     Same(u64),
     Each(Int64Array),
 }
 
-impl Sizes {
+impl ArgumentSizes {
     fn of(arg: &ColumnarValue) -> Result<Self> {
         let is_text = |data_type: &DataType| {
             matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
